@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from tests.configs.machines import phase, predicted, rules
+from attn_doctor.configs.predict import predict
+from attn_doctor.configs.readers.kinds import read
+from attn_doctor.facts import Package
+from tests.configs.machines import evaluated, machine, phase, predicted, rules
 
 LOAD = """import torch
 from diffusers import {pipeline}
@@ -318,14 +322,17 @@ def test_the_default_of_an_option_under_another_name(tmp_path: Path) -> None:
     )
     (path,) = [tmp_path / "run.py"]
     path.write_text(body, encoding="utf-8")
-    (one,) = predicted(path).phases
-    assert (one.backend, one.when) == ("native", "--attn is not given")
+    both = predicted(path).phases
+    assert [(one.phase, one.backend, one.when) for one in both] == [
+        ("training", "native", "code elsewhere trains the model and --attn is not given"),
+        ("inference", "native", "code elsewhere only runs the model and --attn is not given"),
+    ]
 
 
 def test_the_provider_of_finetrainers_is_not_diffusers_own(tmp_path: Path) -> None:
     path = tmp_path / "run.py"
     path.write_text('with attention_provider("sage"):\n    pass\n', encoding="utf-8")
-    (one,) = predicted(path).phases
+    one = predicted(path).phases[1]
     assert "Finetrainers 0.2.0 drops the mask" in one.reason
 
 
@@ -396,3 +403,140 @@ def test_a_script_whose_name_says_that_it_trains(tmp_path: Path) -> None:
     assert (one.phase, one.backend) == ("training", "")
     (one,) = predicted(path.parent.joinpath("train_lora.py").rename(path)).phases
     assert (one.phase, one.backend) == ("inference", "native")
+
+
+IMPORTED = """from transformers import AutoModelForCausalLM
+try:
+    import flash_attn
+    attn = "flash_attention_2"
+except ImportError:
+    attn = "sdpa"
+"""
+LOADED = "m = AutoModelForCausalLM.from_pretrained('a', attn_implementation=attn)\nm.generate(x)\n"
+
+
+@pytest.mark.parametrize(("installed", "backend"), [(True, "flash"), (False, "native")])
+def test_a_name_that_an_import_decides(installed: bool, backend: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(IMPORTED + LOADED, encoding="utf-8")
+    facts = replace(machine(), flash_attn=Package(installed=installed))
+    (one,) = predict(read(path), facts, evaluated(facts)).phases
+    assert (one.backend, one.when, one.line) == (backend, "", 4 if installed else 6)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("attn = 'sdpa'\nif fast:\n    attn = 'eager'\n",
+         [("native", "`fast` is false"), ("eager", "`fast` holds")]),
+        (("if a == 1:\n    attn = 'eager'\nelif b or c:\n    attn = 'sdpa'\n"
+          "else:\n    attn = 'flex_attention'\n"),
+         [("eager", "`a == 1` holds"),
+          ("native", "`a == 1` is false and (`b` holds or `c` holds)"),
+          ("flex", "`a == 1` is false and `b` is false and `c` is false")]),
+        ("attn = 'eager' if find_spec('flash_attn') is None else 'sdpa'\n", [("native", "")]),
+        (("match name:\n    case 'x':\n        attn = 'eager'\n    case _:\n"
+          "        attn = 'sdpa'\n"),
+         [("eager", "`name is 'x'` holds"), ("native", "`name is 'x'` is false")]),
+    ],
+)  # fmt: skip
+def test_a_name_that_branches_set(
+    body: str, expected: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(f"from transformers import AutoModelForCausalLM\n{body}{LOADED}")
+    facts = replace(machine(), flash_attn=Package(installed=True))
+    phases = predict(read(path), facts, evaluated(facts)).phases
+    assert [(one.backend, one.when) for one in phases] == expected
+
+
+def test_a_parameter_holds_what_the_calls_of_its_function_give(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "def load(name, impl='eager'):\n"
+        "    return A.from_pretrained(name, attn_implementation=impl)\n"
+        "if __name__ == '__main__':\n"
+        "    load('a', 'sdpa').generate(x)\n"
+    )
+    (one,) = predicted(path).phases
+    assert (one.backend, one.when) == ("native", "")
+
+
+def test_a_function_that_nothing_calls(tmp_path: Path) -> None:
+    body = "def fast(p):\n    p.enable_xformers_memory_efficient_attention()\npipe('a')\n"
+    first, other = predicted(script(tmp_path, body)).phases
+    assert (first.backend, first.when) == ("xformers", "`fast` is called")
+    assert (other.backend, other.when) == ("native", "")
+
+
+def test_every_way_through_nested_branches_chooses(tmp_path: Path) -> None:
+    body = (
+        "if a and b:\n    if c:\n        pipe.transformer.set_attention_backend('flash')\n"
+        "    else:\n        pipe.transformer.set_attention_backend('sage')\n"
+        "else:\n    pipe.transformer.set_attention_backend('native')\n"
+    )
+    phases = predicted(script(tmp_path, body)).phases
+    assert [one.backend for one in phases] == ["flash", "sage", "native"]
+    assert phases[2].when == "`a` is false or `b` is false"
+    # Without its last branch there is a way on which no line chooses.
+    phases = predicted(script(tmp_path, "".join(body.splitlines(True)[:5]))).phases
+    assert [(one.backend, one.why) for one in phases][2:] == [("native", "otherwise")]
+
+
+def test_a_branch_that_returns_leaves_the_rest_to_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "def load(fast):\n    if fast:\n"
+        "        return A.from_pretrained('a', attn_implementation='eager')\n"
+        "    return A.from_pretrained('a', attn_implementation='sdpa').eval()\n"
+    )
+    found = [(one.backend, one.when) for one in predicted(path).phases]
+    assert found == [("eager", "`fast` holds"), ("native", "`fast` is false")]
+
+
+@pytest.mark.parametrize(
+    ("more", "phases"),
+    [
+        ("m.generate(x)\n", ["inference"]),
+        ("loss.backward()\n", ["training"]),
+        ("optimizer.step()\nm.generate(x)\n", ["training"]),
+        ("", ["training", "inference"]),
+        ("a = Accelerator()\nm.generate(x)\n", ["training", "inference"]),
+    ],
+)
+def test_what_says_the_phase_of_a_script(more: str, phases: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "from transformers import AutoModelForCausalLM\n"
+        f"m = AutoModelForCausalLM.from_pretrained('a')\n{more}"
+    )
+    found = predicted(path).phases
+    assert [one.phase for one in found] == phases
+    assert {one.backend for one in found} == {"native"}
+    assert all(bool(one.when) is (len(phases) > 1) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ("trust_remote_code=True", "trust_remote_code lets code of the model's repository decide"),
+        ("**options", "arguments that are not written in the call may choose"),
+    ],
+)
+def test_a_default_of_transformers_that_is_not_certain(
+    arguments: str, why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "from transformers import AutoModelForCausalLM\n"
+        f"AutoModelForCausalLM.from_pretrained('a', {arguments}).generate(x)\n"
+    )
+    (one,) = predicted(path).phases
+    assert (one.backend, one.undecided) == ("", why)
+
+
+def test_a_choice_for_a_language_model_is_none_for_a_pipeline(tmp_path: Path) -> None:
+    body = "m = A.from_pretrained('x', attn_implementation='flash_attention_2')\npipe('a cat')\n"
+    first, other = predicted(script(tmp_path, body)).phases
+    assert (first.backend, other.backend) == ("flash", "native")
+    assert other.why == "no line chooses for FluxPipeline"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 
+from attn_doctor.configs.readers.script_tree import Way
 from attn_doctor.configs.readers.settings import Branch, Reading
 from attn_doctor.facts import Facts
 
@@ -15,8 +18,21 @@ _PACKAGES = {
     "is_sageattention_available": "sageattention",
     "is_kernels_available": "kernels",
 }
+#: Modules that a script may ask for or try to import, and the fact about each.
+_MODULES = {
+    "xformers": "xformers",
+    "flash_attn": "flash_attn",
+    "sageattention": "sageattention",
+    "kernels": "kernels",
+}
+#: Functions that look for the module that their argument names.
+_ASKS = re.compile(r"(?:\w+\.)*(?:find_spec|find_loader|_is_package_available) (\w+)")
 #: Functions that ask for a device other than a GPU of NVIDIA or AMD.
 _DEVICES = ("is_torch_npu_available", "is_npu_available", "is_torch_xla_available")
+#: Conditions of which every combination is tried.
+_MOST = 10
+
+_Atom = tuple[str, str]
 
 
 def holds(when: Sequence[Branch], facts: Facts) -> bool | None:
@@ -26,17 +42,28 @@ def holds(when: Sequence[Branch], facts: Facts) -> bool | None:
 
 
 def _holds(branch: Branch, facts: Facts) -> bool | None:
+    if branch.kind == "all":
+        return holds(branch.parts, facts)
+    if branch.kind == "any":
+        known = [_holds(one, facts) for one in branch.parts]
+        return True if True in known else None if None in known else False
     value = _value(branch, facts)
     return None if value is None else value is not branch.negated
 
 
 def _value(branch: Branch, facts: Facts) -> bool | None:
+    if branch.kind == "import":
+        modules = branch.text.split(", ")
+        known = [_installed(_MODULES[one], facts) if one in _MODULES else None for one in modules]
+        return False if False in known else None if None in known else True
     if branch.kind != "call":
         return None
     name = branch.name.rpartition(".")[2]
     if name in _PACKAGES:
-        installed: bool | None = getattr(facts, _PACKAGES[name]).installed
-        return installed
+        return _installed(_PACKAGES[name], facts)
+    asked = _ASKS.fullmatch(branch.name)
+    if asked is not None:
+        return _installed(_MODULES[asked[1]], facts) if asked[1] in _MODULES else None
     build = facts.torch.build
     if name in _DEVICES:
         return False if build in ("cuda", "rocm", "cpu") else None
@@ -46,22 +73,65 @@ def _value(branch: Branch, facts: Facts) -> bool | None:
     return None
 
 
-def both_ways(ways: Sequence[tuple[Branch, ...]]) -> bool:
-    """Two of the ways are a branch and its opposite, so that one of them is taken."""
-    known = {*ways}
-    return any(len(way) == 1 and (way[0].opposite(),) in known for way in known)
+def _installed(package: str, facts: Facts) -> bool | None:
+    installed: bool | None = getattr(facts, package).installed
+    return installed
 
 
-def condition(when: Sequence[Branch], reading: Reading, facts: Facts) -> str:
+def covered(ways: Sequence[Way]) -> bool:
+    """One of the ways is always taken: a branch and its opposite, `if`, `elif` and `else`."""
+    atoms = [*dict.fromkeys(atom for way in ways for one in way for atom, _ in _atoms(one))]
+    if not all(ways):
+        return True
+    if not atoms or len(atoms) > _MOST:
+        return False
+    return all(
+        any(all(_true(one, dict(zip(atoms, values, strict=True))) for one in way) for way in ways)
+        for values in product((False, True), repeat=len(atoms))
+    )
+
+
+def _atoms(branch: Branch) -> Iterator[tuple[_Atom, bool]]:
+    """The conditions of a branch, and whether each is negated."""
+    for one in branch.parts:
+        yield from _atoms(one)
+    if not branch.parts:
+        # `a != b` is the opposite of `a == b`.
+        differs = branch.kind == "other" and " != " in branch.text
+        text = branch.text.replace(" != ", " == ") if differs else branch.text
+        place = str(branch.line) if branch.kind == "try" else branch.name
+        yield (branch.kind, f"{text} {place}"), branch.negated is not differs
+
+
+def _true(branch: Branch, values: dict[_Atom, bool]) -> bool:
+    if branch.kind == "all":
+        return all(_true(one, values) for one in branch.parts)
+    if branch.kind == "any":
+        return any(_true(one, values) for one in branch.parts)
+    ((atom, negated),) = _atoms(branch)
+    return values[atom] is not negated
+
+
+def condition(when: Iterable[Branch], reading: Reading, facts: Facts) -> str:
     """The branches that are not decided, in words; empty if all of them are."""
-    words = [_words(one, reading) for one in when if _value(one, facts) is None]
-    return " and ".join(dict.fromkeys(words))
+    open_ = [_words(one, reading, facts) for one in when if _holds(one, facts) is None]
+    words = [*dict.fromkeys(open_)]
+    return " and ".join(f"({one})" if " or " in one and len(words) > 1 else one for one in words)
 
 
-def _words(one: Branch, reading: Reading) -> str:
+def _words(one: Branch, reading: Reading, facts: Facts) -> str:
+    if one.kind in ("any", "all"):
+        several = [each for each in one.parts if _holds(each, facts) is None]
+        words = dict.fromkeys(_words(each, reading, facts) for each in several)
+        joined = " or " if one.kind == "any" else " and "
+        return joined.join(words)
     if one.kind == "try":
         where = reading.place(one.line)
         return f"what is tried at {where} {'fails' if one.negated else 'works'}"
+    if one.kind == "import":
+        return f"{one.text} {'cannot' if one.negated else 'can'} be imported"
+    if one.kind == "called":
+        return f"`{one.text}` is called"
     if one.kind == "option":
         return f"{one.text} is {'not ' if one.negated else ''}given"
     if one.kind == "default":

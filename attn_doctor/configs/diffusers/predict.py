@@ -15,7 +15,7 @@ from attn_doctor.backends import catalogue
 from attn_doctor.configs.asked import ALONE, Asked, evaluated
 from attn_doctor.configs.attention_size import DEMAND, elements
 from attn_doctor.configs.backend_support import BackendSupport
-from attn_doctor.configs.diffusers.branches import both_ways, condition, holds
+from attn_doctor.configs.diffusers.branches import condition, covered, holds
 from attn_doctor.configs.diffusers.objects import Target, target_of
 from attn_doctor.configs.diffusers.pipelines import Model, model_of
 from attn_doctor.configs.diffusers.script_sizes import size_of, too_large
@@ -34,6 +34,8 @@ _CHOICES = (
     *_DISPATCHER, "attention_provider", "attn_implementation", "xformers", "set_attn_processor",
     "sdpa_kernel", "sdpa switch", "sdpa replaced", "vllm", "variable", "unparsed",
 )  # fmt: skip
+#: Those that choose for a model of Transformers or vLLM, not for a pipeline.
+_OF_MODELS = ("attn_implementation", "vllm")
 #: Names of scripts that train.
 _TRAINING = re.compile(r"(?i)(?:^|[_-])(?:train|finetune|fine_tune|dreambooth)(?:[_-]|$)")
 _RUNNING = re.compile(r"(?i)infer|test|eval|generate|sample|predict|demo|export|convert|merge")
@@ -50,24 +52,16 @@ def predict(
     reading: Reading, facts: Facts, findings: Sequence[Finding], wanted: Wanted = ""
 ) -> Prediction:
     """Predict the backend of each line that chooses one, with the problems."""
-    script = _Script(reading, facts, BackendSupport(facts, findings, "diffusers"), wanted)
-    direct = BackendSupport(facts, findings, "")
-    supports = dict.fromkeys(_DISPATCHER, script.support)
-    supports["attention_provider"] = BackendSupport(facts, findings, "finetrainers")
+    script = _Script(reading, facts, findings)
     phases: list[Phase] = []
     found = [*_helpers(reading)]
     notes: list[str] = []
-    for call in _choices(reading):
-        if call.detail == "sliced" and script.unsliced():
-            notes.append(f"{reading.place(call.line)}: this pipeline has no sliced attention")
-            continue
-        if holds(call.when, facts) is False:
-            notes.append(f"{reading.place(call.line)}: {_named(call)} is not reached here")
-            continue
-        one, wrong = script.chosen(call, supports.get(call.what, direct))
-        phases.append(one)
-        found += wrong
-    phases += script.otherwise(phases)
+    for name, given in phases_of(reading, wanted):
+        several, wrong, said = script.phase(name, given)
+        phases += several
+        titles = {each.title for each in found}
+        found += [one for one in wrong if one.title not in titles]
+        notes += said
     found += script.parallel()
     table = catalogue.load().framework("diffusers")
     uses = _uses_diffusers(reading)
@@ -79,7 +73,7 @@ def predict(
         subject=", ".join(dict.fromkeys(_pipelines(reading))),
         phases=tuple(phases),
         findings=tuple(found),
-        notes=(*notes, *_notes(reading, facts, table.newest)),
+        notes=(*dict.fromkeys(notes), *_notes(reading, facts, table.newest)),
     )
 
 
@@ -153,27 +147,80 @@ def _named(call: Call) -> str:
     return call.value or call.what
 
 
+def phases_of(reading: Reading, wanted: Wanted) -> list[tuple[PhaseName, str]]:
+    """The phases of a script, each with its condition if no line of the script says it."""
+    if wanted:
+        return [(wanted, "")]
+    if reading.form not in ("python", "notebook"):
+        return [("inference", "")]
+    trains = [one.detail for one in reading.calls if one.what == "training"]
+    runs = [one.detail for one in reading.calls if one.what == "running"]
+    # vLLM and Diffusers' pipelines run without gradients.
+    runs += ["prepares" for one in reading.calls if one.on.startswith(("VLLM_", "SGLANG_"))]
+    runs += ["prepares" for one in _pipelines(reading) if "Pipeline" in one]
+    if "" in trains or (trains and "" not in runs) or named_for_training(reading):
+        return [("training", "")]
+    if runs and not trains:
+        return [("inference", "")]
+    return [
+        ("training", "code elsewhere trains the model"),
+        ("inference", "code elsewhere only runs the model"),
+    ]
+
+
+def named_for_training(reading: Reading) -> bool:
+    """The name of a script says that it trains."""
+    name = PurePath(reading.file).stem
+    return bool(_TRAINING.search(name)) and not _RUNNING.search(name)
+
+
+def _trains(reading: Reading) -> bool:
+    return any(one.what == "training" for one in reading.calls)
+
+
 class _Script:
     """One script with what is the same for all its lines."""
 
-    def __init__(
-        self, reading: Reading, facts: Facts, support: BackendSupport, wanted: Wanted
-    ) -> None:
+    def __init__(self, reading: Reading, facts: Facts, findings: Sequence[Finding]) -> None:
         self._reading, self._facts = reading, facts
-        self.support = support
-        self._trains = any(one.what == "training" for one in reading.calls)
-        name = PurePath(reading.file).stem
-        named = bool(_TRAINING.search(name)) and not _RUNNING.search(name)
-        #: Its name says that it trains, but not its code.
-        self._elsewhere = named and not self._trains
-        trains = self._trains or named
-        self._phase: PhaseName = wanted or ("training" if trains else "inference")
+        self._support = BackendSupport(facts, findings, "diffusers")
+        self._others = BackendSupport(facts, findings, "")
+        self._finetrainers = BackendSupport(facts, findings, "finetrainers")
+        self._phase: PhaseName = "inference"
+        self._given = ""
+        """The condition of the phase, if the script does not say it."""
+
+    def phase(self, name: PhaseName, given: str) -> tuple[list[Phase], list[Finding], list[str]]:
+        """What each line chooses in a phase, the problems, and notes on lines without effect."""
+        self._phase, self._given = name, given
+        phases: list[Phase] = []
+        found: list[Finding] = []
+        notes: list[str] = []
+        taken: list[tuple[Call, Phase]] = []
+        for call in _choices(self._reading):
+            where = self._reading.place(call.line)
+            if call.detail == "sliced" and self._unsliced():
+                notes.append(f"{where}: this pipeline has no sliced attention")
+                continue
+            if holds(call.when, self._facts) is False:
+                notes.append(f"{where}: {_named(call)} is not reached here")
+                continue
+            one, wrong = self._chosen(call, self._support_of(call))
+            phases.append(one)
+            taken.append((call, one))
+            found += wrong
+        return [*phases, *self._otherwise(taken)], found, notes
+
+    def _support_of(self, call: Call) -> BackendSupport:
+        if call.what == "attention_provider":
+            return self._finetrainers
+        return self._support if call.what in _DISPATCHER else self._others
 
     def _has_unet(self) -> bool:
         """The models of all pipelines are known."""
         return all(model_of(one, self._facts).classes for one in _pipelines(self._reading))
 
-    def unsliced(self) -> bool:
+    def _unsliced(self) -> bool:
         """The models of all pipelines are known, and none can compute attention in slices."""
         models = [model_of(one, self._facts).classes for one in _pipelines(self._reading)]
         sliced = ("UNet2DConditionModel", "UNet3DConditionModel")
@@ -183,7 +230,7 @@ class _Script:
             and not any(one in sliced for each in models for one in each)
         )
 
-    def chosen(self, call: Call, support: BackendSupport) -> tuple[Phase, list[Finding]]:
+    def _chosen(self, call: Call, support: BackendSupport) -> tuple[Phase, list[Finding]]:
         """The phase and the problems of one line."""
         asked = self._asked(call)
         if call.what in _DISPATCHER and asked.value and not asked.undecided:
@@ -212,11 +259,11 @@ class _Script:
             value=call.value,
             phase=self._phase,
             line=call.line,
-            when=when,
+            when=" and ".join(filter(None, (self._given, when))),
         )
         further = self._conditions(call)
         if further:
-            base = replace(base, when=" and ".join(filter(None, (when, *further))))
+            base = replace(base, when=" and ".join(filter(None, (base.when, *further))))
         if call.what == "unparsed":
             return replace(base, key=call.on, undecided="this part of the script cannot be parsed")
         if call.what in _DISPATCHER:
@@ -239,7 +286,7 @@ class _Script:
         found = []
         if call.detail == "sliced" and not self._has_unet():
             found.append("the model is a U-Net of Stable Diffusion")
-        if self._trains and call.what in ("xformers", "set_attn_processor"):
+        if _trains(self._reading) and call.what in ("xformers", "set_attn_processor"):
             # The pipeline may be one for samples, beside the model that is trained.
             classes = target_of(self._reading, call.on).classes
             alone = "pipe" in call.on.lower() and "." not in call.on.removeprefix("self.")
@@ -331,28 +378,27 @@ class _Script:
         )
         return phase, [finding]
 
-    def otherwise(self, phases: Sequence[Phase]) -> list[Phase]:
+    def _otherwise(self, taken: Sequence[tuple[Call, Phase]]) -> list[Phase]:
         """What runs where no line is certain to choose: the variable of the machine, or torch's."""
-        if any(not one.when and not one.undecided for one in phases):
-            return []
-        if both_ways([one.when for one in _choices(self._reading)]):
-            return []
         classes = [one for one in dict.fromkeys(_pipelines(self._reading)) if "Pipeline" in one]
-        if not classes or any(one.undecided and not one.when for one in phases):
+        of_pipelines = [one for one in taken if one[0].what not in _OF_MODELS]
+        if not classes:
+            return self._language_models(taken)
+        if self._decided(of_pipelines):
             return []
         asked = Asked(
-            key="otherwise" if phases else "no line chooses",
+            key="otherwise" if of_pipelines else "no line chooses",
             value="",
             backend="native",
             phase=self._phase,
+            when=self._given,
         )
+        if taken and not of_pipelines:
+            asked = replace(asked, key=f"no line chooses for {', '.join(classes)}")
         reason = self._own_attention(classes)
         if reason:
-            return [
-                evaluated(
-                    replace(asked, backend="", undecided=reason), self._reading, self.support
-                )[0]
-            ]
+            asked = replace(asked, backend="", undecided=reason)
+            return [evaluated(asked, self._reading, self._support)[0]]
         variable = self._facts.env.get("DIFFUSERS_ATTN_BACKEND", "")
         names = [one.name for one in catalogue.load().names_of("diffusers")]
         if variable in names:
@@ -365,7 +411,42 @@ class _Script:
             else:
                 reason = f"DIFFUSERS_ATTN_BACKEND is {variable} in the environment"
                 asked = replace(asked, backend="", undecided=reason)
-        return [evaluated(asked, self._reading, self.support)[0]]
+        return [evaluated(asked, self._reading, self._support)[0]]
+
+    def _decided(self, taken: Sequence[tuple[Call, Phase]]) -> bool:
+        """On every way through the script a line chooses."""
+        ways = [
+            tuple(one for one in call.when if holds((one,), self._facts) is not True)
+            for call, _ in taken
+            if not self._conditions(call)
+        ]
+        return covered(ways) or any(one.undecided and not call.when for call, one in taken)
+
+    def _language_models(self, taken: Sequence[tuple[Call, Phase]]) -> list[Phase]:
+        """The default of Transformers for language models that are loaded without a choice."""
+        loaded = [one for one in self._reading.calls if one.what == "language model"]
+        if not loaded or taken:
+            return []
+        first = loaded[0]
+        asked = Asked(
+            key=f"no line chooses for {first.value} in {self._reading.place(first.line)}",
+            value="",
+            backend="native",
+            shown="sdpa of Transformers, or eager if the model has no sdpa",
+            phase=self._phase,
+            when=self._given,
+        )
+        imported = [one.value for one in self._reading.calls if one.what == "acceleration"]
+        reason = ""
+        if any(one.detail == "own code" for one in loaded):
+            reason = "trust_remote_code lets code of the model's repository decide"
+        elif any(one.detail == "open" for one in loaded):
+            reason = "arguments that are not written in the call may choose"
+        elif imported:
+            reason = f"{imported[0]}, which the script imports, may replace the model's attention"
+        if reason:
+            asked = replace(asked, backend="", shown="", undecided=reason)
+        return [evaluated(asked, self._reading, self._others)[0]]
 
     def _own_attention(self, classes: Sequence[str]) -> str:
         """Why torch's own attention is not certain although no line chooses, or empty."""
@@ -376,7 +457,7 @@ class _Script:
         named = next((one for one in classes if model_of(one, self._facts).chooses), "")
         if named:
             return f"the model of {named} chooses flex for a part of its attention itself"
-        if self._elsewhere:
+        if named_for_training(self._reading) and not _trains(self._reading):
             return "the name says that this file trains, and the code that does is elsewhere"
         calls = self._reading.calls
         changes = next((one.value for one in calls if one.what == "acceleration"), "")

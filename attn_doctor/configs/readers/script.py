@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
 from attn_doctor.configs.readers.script_names import Names
 from attn_doctor.configs.readers.script_text import parts, words
 from attn_doctor.configs.readers.script_tree import (
+    Node,
+    Way,
     dotted,
     is_true,
     last_name,
+    otherwise,
     tested,
     walked,
 )
@@ -86,11 +89,17 @@ _ACCELERATE = (
     "nunchaku", "cache_dit", "tensorrt", "torch_tensorrt", "openvino", "hidet",
     "radial_attn", "svg", "block_sparse_attn", "lightx2v", "unsloth",
 )  # fmt: skip
-#: Calls of scripts that train.
-_TRAINS = re.compile(
-    r"backward|Accelerator|GradScaler|\w*Trainer|\w*TrainingArguments|get_peft_model"
-    r"|enable_gradient_checkpointing|gradient_checkpointing_enable"
+#: Calls of scripts that train, and calls that scripts have which may also only run a model.
+_TRAINS = re.compile(r"backward|\w*Trainer|training_step|clip_grad_norm_|train_on_responses_only")
+_PREPARES = re.compile(
+    r"Accelerator|GradScaler|\w*TrainingArguments|get_peft_model|enable_gradient_checkpointing"
+    r"|gradient_checkpointing_enable|prepare_model_for_kbit_training|get_scheduler|add_adapter"
 )
+_OPTIMIZERS = re.compile(r"(?i)\w*(?:optim|scaler)\w*")
+#: Calls that run a model, and calls that only prepare it for that.
+_RUNS = re.compile(r"generate|generate_content|batch_generate|stream_generate|export_to_video")
+_PIPES = re.compile(r"(?i)(?:self\.)?_?(?:\w*_)?pipe(?:line)?(?:_\w+)?")
+_READIES = re.compile(r"eval|no_grad|inference_mode|enable_model_cpu_offload|fuse_lora|LLM")
 #: Packages whose functions leave the attention of a model as it is.
 _HARMLESS = (
     "torch", "diffusers", "transformers", "accelerate", "peft", "torchao", "bitsandbytes", "quanto",
@@ -102,6 +111,10 @@ _HARMLESS = (
 _DENOISERS = ("unet", "transformer", "transformer_2", "model")
 #: Classes of Unsloth, which replaces the attention of the models that it loads.
 _UNSLOTH = re.compile(r"Fast(?:\w*Model)$")
+#: Classes of Transformers with a language model.
+_LANGUAGE = re.compile(
+    r"^Auto(?:Liger)?Model(?:For\w+)?$|For(?:CausalLM|ConditionalGeneration|SequenceClassification)$"
+)
 #: Classes that compute attention by code of their own where they are not of Diffusers.
 _MODELS = re.compile(r"Pipeline$|Transformer\w*Model$|UNet\w*Model$")
 
@@ -143,13 +156,16 @@ def read_script(text: str, name: str) -> Script:
 class _Reader:
     def __init__(self, trees: list[ast.Module], lines: list[str]) -> None:
         self._lines = lines
-        self._nodes = [*walked(trees, self._test)]
-        self._names = Names(node for node, _ in self._nodes)
-        self._imported = dict(_origins(node for node, _ in self._nodes))
+        self._nodes = [*walked(trees, lines)]
+        self._names = Names(self._nodes)
+        self._scope: ast.AST | None = None
+        """The function around what is read."""
+        self._idle = {*_never_called(trees, self._nodes)}
+        self._imported = dict(_origins(one.tree for one in self._nodes))
         """The modules of names that are imported."""
         self._pipelines = {
             dotted(target)
-            for node, _ in self._nodes
+            for node, _, _ in self._nodes
             if isinstance(node, ast.Assign)
             for target in node.targets
             for one in self._loaded(node)
@@ -157,11 +173,14 @@ class _Reader:
         }
         """Names that hold a pipeline."""
 
-    def _test(self, node: ast.expr) -> tuple[Branch, ...]:
+    def _test(self, node: ast.expr) -> Way:
         return tested(node, self._lines)
 
     def calls(self) -> Iterator[Call]:
-        for node, when in self._nodes:
+        for node, when, scope in self._nodes:
+            self._scope = scope
+            if scope in self._idle and isinstance(scope, ast.FunctionDef):
+                when = (Branch("called", scope.name, scope.lineno), *when)
             if isinstance(node, ast.Call):
                 found = self._call(node)
             elif isinstance(node, ast.Attribute) and node.attr in _HELPERS:
@@ -172,6 +191,8 @@ class _Reader:
                 found = self._assignment(node)
             elif isinstance(node, ast.Dict):
                 found = self._mapping(node)
+            elif isinstance(node, ast.FunctionDef) and node.name == "training_step":
+                found = iter([Call("training", node.name, "", node.lineno)])
             else:
                 continue
             for call in found:
@@ -248,12 +269,20 @@ class _Reader:
 
     def _chosen(self, what: str, value: ast.expr | None, on: str, line: int) -> Iterator[Call]:
         """A choice; of `a if test else b` both, each under its condition."""
+        several = [*self._names.values(value, self._scope)] if value is not None else []
+        if len(several) > 1 or any(one is not value for one, _ in several):
+            for each, branches in several:
+                at = each.lineno if len(several) > 1 else line
+                for call in self._written(what, each, on, at):
+                    yield call.under(branches)
+        else:
+            yield from self._written(what, value, on, line)
+
+    def _written(self, what: str, value: ast.expr | None, on: str, line: int) -> Iterator[Call]:
+        """A choice whose value is not a name that the script sets."""
         if isinstance(value, ast.IfExp):
             test = self._test(value.test)
-            for each, branches in (
-                (value.body, test),
-                (value.orelse, tuple(one.opposite() for one in test)),
-            ):
+            for each, branches in ((value.body, test), (value.orelse, otherwise(test))):
                 for call in self._chosen(what, each, on, line):
                     yield call.under(branches)
             return
@@ -284,6 +313,7 @@ class _Reader:
         yield from self._changing_torch(node, name)
         yield from self._loading(node, name, on)
         yield from self._around(node, name, on)
+        yield from self._says_phase(node, name, on)
         yield from self._handing_over(node)
         yield from self._keywords(node)
 
@@ -339,6 +369,7 @@ class _Reader:
         """Calls that load objects, or move them to a dtype."""
         if name in ("from_pretrained", "from_single_file"):
             yield Call("pipeline", on.rpartition(".")[2], "", node.lineno)
+            yield from self._of_transformers(node, on)
             if any(one.arg == "custom_pipeline" for one in node.keywords):
                 yield Call("own code", "custom_pipeline", "", node.lineno)
         elif name in ("to", "half") and on:
@@ -347,6 +378,21 @@ class _Reader:
                 yield Call("moved", precision, on, node.lineno)
         elif name == "autocast":
             yield Call("autocast", "", on, node.lineno)
+
+    def _of_transformers(self, node: ast.Call, on: str) -> Iterator[Call]:
+        """A language model of Transformers that is loaded without a choice of attention."""
+        root, _, rest = on.partition(".")
+        if not self._imported.get(root, "").startswith("transformers"):
+            return
+        name = rest or root
+        if not _LANGUAGE.search(name):
+            return
+        given = {one.arg: one.value for one in node.keywords}
+        if any(one in given for one in (*_IMPLEMENTATION, "use_flash_attention_2")):
+            return
+        own = is_true(given.get("trust_remote_code"))
+        detail = "own code" if own else "open" if None in given else ""
+        yield Call("language model", name, "", node.lineno, detail=detail)
 
     def _around(self, node: ast.Call, name: str, on: str) -> Iterator[Call]:
         """Variables, parallelism, training, and calls that no torch has."""
@@ -357,10 +403,34 @@ class _Reader:
             yield from self._variables(node)
         elif name in ("enable_parallelism", "ContextParallelConfig"):
             yield Call("context parallel", name, on, node.lineno)
-        elif _TRAINS.fullmatch(name):
-            yield Call("training", name, on, node.lineno)
         elif name in _HELPERS and isinstance(node.func, ast.Name):
             yield Call("helper", name, "", node.lineno)
+
+    def _says_phase(self, node: ast.Call, name: str, on: str) -> Iterator[Call]:
+        """Calls that say whether the script trains a model or runs one."""
+        steps = name == "step" and _OPTIMIZERS.fullmatch(on.rpartition(".")[2])
+        learns = name in ("train", "fit") and "trainer" in on.lower()
+        if _TRAINS.fullmatch(name) or steps or learns:
+            yield Call("training", name, on, node.lineno)
+        elif _PREPARES.fullmatch(name):
+            yield Call("training", name, on, node.lineno, detail="prepares")
+        elif self._runs(node, name):
+            yield Call("running", name, on, node.lineno)
+        elif _READIES.fullmatch(name) and (name != "eval" or isinstance(node.func, ast.Attribute)):
+            yield Call("running", name, on, node.lineno, detail="prepares")
+
+    def _runs(self, node: ast.Call, name: str) -> bool:
+        """The call runs a model: a pipeline by its name, or `generate` of a model."""
+        called = dotted(node.func)
+        if called in self._pipelines or (
+            _PIPES.fullmatch(called) and isinstance(node.func, ast.Name)
+        ):
+            return bool(node.args or node.keywords) and "transformers" not in self._imported.get(
+                called, ""
+            )
+        return bool(_RUNS.fullmatch(name)) and (
+            isinstance(node.func, ast.Attribute) or name == "export_to_video"
+        )
 
     def _variables(self, node: ast.Call) -> Iterator[Call]:
         """`os.environ.update({"A": "b"})`."""
@@ -434,6 +504,20 @@ def _imported(node: ast.ImportFrom | ast.Import) -> Iterator[Call]:
         for one in node.names:
             if _MODELS.search(one.name):
                 yield Call("foreign", one.asname or one.name, origin, node.lineno)
+
+
+def _never_called(trees: Sequence[ast.Module], nodes: Sequence[Node]) -> Iterator[ast.AST]:
+    """Functions of a script that runs by itself, and that nothing in it names."""
+    used = {last_name(one.tree) for one in nodes if isinstance(one.tree, (ast.Name, ast.Attribute))}
+    top = [each for tree in trees for each in tree.body]
+    runs = any(
+        (isinstance(one, ast.If) and "__name__" in ast.dump(one.test))
+        or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Call))
+        for one in top
+    )
+    for one in top if runs else ():
+        if isinstance(one, ast.FunctionDef) and one.name not in used and not one.decorator_list:
+            yield one
 
 
 def _origins(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:

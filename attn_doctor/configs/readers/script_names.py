@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from attn_doctor.configs.readers.script_tree import dotted, is_option, last_name, member
+from attn_doctor.configs.readers.script_tree import (
+    Node,
+    Way,
+    dotted,
+    is_option,
+    last_name,
+    member,
+    otherwise,
+)
 
 _T = TypeVar("_T", str, int)
+_Function = (ast.FunctionDef, ast.AsyncFunctionDef)
+#: Assignments of one name that are followed, and names that lead to others.
+_MOST, _DEEPEST = 8, 4
 _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32"}
 _PRECISIONS |= {"float": "fp32", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 
@@ -16,8 +27,10 @@ _PRECISIONS |= {"float": "fp32", "bf16": "bf16", "fp16": "fp16", "fp32": "fp32"}
 class Names:
     """The names of a script that are given a value once."""
 
-    def __init__(self, nodes: Iterable[ast.AST]) -> None:
-        self._nodes = [*nodes]
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = [one.tree for one in nodes]
+        self._assigned = _assignments(nodes)
+        self._calls = _calls_by_name(nodes)
         self._texts = self._constants(str)
         self._numbers = self._constants(int)
         self._values = self._given_once()
@@ -37,6 +50,47 @@ class Names:
     def value(self, name: str) -> ast.expr | None:
         """The value of a name or a dotted name that is assigned once."""
         return self._values.get(name)
+
+    # attn = "flash_attention_2" if fast else "sdpa"
+    def values(
+        self, node: ast.expr, scope: ast.AST | None, depth: int = 0
+    ) -> Iterator[tuple[ast.expr, Way]]:
+        """What a name may hold where it is used in `scope`, each with the branches that set it.
+
+        Anything else than a name that is set in the script stands for itself.
+        """
+        name = dotted(node)
+        found = self._assigned.get((scope, name)) or self._assigned.get((None, name), [])
+        if not name or depth > _DEEPEST or len(found) > _MOST:
+            yield node, ()
+        elif found:
+            for value, when in _in_force(found):
+                for each, further in self.values(value, scope, depth + 1):
+                    yield each, (*when, *further)
+        elif isinstance(scope, _Function) and name in _parameters(scope):
+            yield from self._handed(node, scope, depth)
+        else:
+            yield node, ()
+
+    def _handed(
+        self, node: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef, depth: int
+    ) -> Iterator[tuple[ast.expr, Way]]:
+        """What the calls of a function in this script give for a parameter."""
+        name = dotted(node)
+        default = _parameters(function)[name]
+        calls = self._calls.get(function.name, [])
+        for call in calls[:_MOST]:
+            given = (
+                _argument(call.tree, function, name) if isinstance(call.tree, ast.Call) else None
+            )
+            value = given or default
+            if value is None:
+                yield node, ()
+            else:
+                for each, when in self.values(value, call.scope, depth + 1):
+                    yield each, (*call.when, *when)
+        if not calls:
+            yield default or node, ()
 
     def _constants(self, kind: type[_T]) -> dict[str, _T]:
         """Names that are given one value, and only once, where it is of this kind."""
@@ -127,6 +181,76 @@ class Names:
         ):
             return member(node.attr)
         return ""
+
+
+def _assignments(
+    nodes: Sequence[Node],
+) -> dict[tuple[ast.AST | None, str], list[tuple[ast.expr, Way]]]:
+    """What each name of each function is set to, with the branches, in their order."""
+    found: dict[tuple[ast.AST | None, str], list[tuple[int, ast.expr, Way]]] = {}
+    for tree, when, scope in nodes:
+        targets: Sequence[ast.expr] = ()
+        if isinstance(tree, ast.Assign):
+            targets = tree.targets
+        elif isinstance(tree, ast.AnnAssign) and tree.value is not None:
+            targets = [tree.target]
+        value = tree.value if isinstance(tree, (ast.Assign, ast.AnnAssign)) else None
+        for target in targets:
+            name = dotted(target)
+            # An attribute of an object is set for all functions.
+            place = scope if isinstance(target, ast.Name) else None
+            if name and value is not None:
+                found.setdefault((place, name), []).append((target.lineno, value, when))
+    return {
+        key: [(value, when) for _, value, when in sorted(each, key=lambda one: one[0])]
+        for key, each in found.items()
+    }
+
+
+def _in_force(found: Sequence[tuple[ast.expr, Way]]) -> Iterator[tuple[ast.expr, Way]]:
+    """The values that no later one replaces, each with the branches that leave it."""
+    for at, (value, when) in enumerate(found):
+        replaced = False
+        for _, later in found[at + 1 :]:
+            further = tuple(one for one in later if one not in when)
+            replaced = replaced or not further
+            if not any(one.opposite() in when for one in later):
+                when = (*when, *otherwise(further))
+        if not replaced:
+            yield value, when
+
+
+def _calls_by_name(nodes: Sequence[Node]) -> dict[str, list[Node]]:
+    """The calls of a script by the last part of what they call."""
+    found: dict[str, list[Node]] = {}
+    for one in nodes:
+        if isinstance(one.tree, ast.Call):
+            found.setdefault(last_name(one.tree.func), []).append(one)
+    return found
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr | None]:
+    """The parameters of a function with their defaults."""
+    given = function.args
+    names = [one.arg for one in (*given.posonlyargs, *given.args)]
+    found: dict[str, ast.expr | None] = dict.fromkeys(names)
+    if given.defaults:
+        found |= dict(zip(names[-len(given.defaults) :], given.defaults, strict=True))
+    return found | {
+        one.arg: value for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    }
+
+
+def _argument(
+    call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str
+) -> ast.expr | None:
+    """What a call gives for a parameter; None if it gives nothing."""
+    named = next((one.value for one in call.keywords if one.arg == name), None)
+    names = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+    if names[:1] in (["self"], ["cls"]):
+        names = names[1:]
+    at = names.index(name) if name in names else len(call.args)
+    return named or (call.args[at] if at < len(call.args) else None)
 
 
 def _is_field(node: ast.Call) -> bool:

@@ -60,18 +60,23 @@ class Setting(Struct, frozen=True):
 class Branch(Struct, frozen=True):
     """A condition under which a line of a script is reached."""
 
-    kind: Literal["call", "option", "default", "try", "other"]
+    kind: Literal["call", "option", "default", "try", "import", "called", "any", "all", "other"]
     """`call` of a function; `option` of the command line that is given; `default`: one that is not
-    given; `try`: the lines before it raise nothing."""
+    given; `try`: the lines before it raise nothing; `import`: the packages of `text` are there;
+    `called`: a function that nothing in the script calls; `any` or `all` of `parts`."""
     text: str
     """As written."""
     line: int
     name: str = ""
     """The function, or the option."""
     negated: bool = False
+    parts: tuple[Branch, ...] = ()
 
     def opposite(self) -> Branch:
         """The other branch."""
+        if self.kind in ("any", "all"):
+            parts = tuple(one.opposite() for one in self.parts)
+            return replace(self, kind="any" if self.kind == "all" else "all", parts=parts)
         return replace(self, negated=not self.negated)
 
 

@@ -20,6 +20,8 @@ from attn_doctor.findings import Finding
 
 #: Settings of the configuration of a model, which Transformers itself reads.
 _OF_A_MODEL = ("architectures", "model_type", "transformers_version")
+#: The share of settings that a program may not know, and the least number that it has to know.
+_FOREIGN, _FEWEST = 0.25, 2
 #: Files of settings, which any program may read.
 _DATA = ("json", "toml", "yaml")
 
@@ -34,6 +36,33 @@ def _own_script(one: Format) -> str:
     return f"a script of {one.title} reads it, not one of the user"
 
 
+def _said_by(reading: Reading) -> str:
+    """Which word or setting says whose configuration it is: `; line 2: stage`."""
+    said = reading.program
+    return f"; {reading.place(said.line)}: {said.name}" if said is not None and said.line else ""
+
+
+def _doubt(one: Format, reading: Reading) -> str:
+    """Why another program may read it: settings that this one does not know; empty if none may."""
+    if not one.known or reading.own or (reading.started and not reading.loose):
+        return ""
+    own, foreign = one.doubt(reading.settings)
+    if foreign and len(foreign) > _FOREIGN * (own + len(foreign)):
+        first = foreign[0]
+        others = f" and {len(foreign) - 1} others are" if len(foreign) > 1 else " is"
+        return (
+            f"{first.name} in {reading.place(first.line)}{others} unknown to {one.title}, so"
+            " another program may read it"
+        )
+    if not reading.started and own < _FEWEST:
+        return f"{own} settings of {one.title} are too few to be sure that it reads them"
+    return ""
+
+
+def _doubted(asked: Asked, doubt: str) -> Asked:
+    return msgspec.structs.replace(asked, backend="", shown="", stops="", undecided=doubt)
+
+
 def predict(
     reading: Reading, facts: Facts, findings: Sequence[Finding], wanted: Wanted = ""
 ) -> Prediction:
@@ -46,7 +75,8 @@ def predict(
     if one.trains and reading.form == "yaml" and reading.get(one.trains).lower() in OFF:
         one = msgspec.structs.replace(one, phases=("inference",))
     chosen = [phase for phase in one.phases if counts(phase, wanted)]
-    notes = [f"from the source of {one.title} {one.release}"]
+    notes = [f"from the source of {one.title} {one.release}{_said_by(reading)}"]
+    doubt = _doubt(one, reading)
     if reading.image:
         notes.append(f"with {reading.image}, which a container may be started without")
     if not chosen and one.serves_both and wanted:
@@ -56,6 +86,8 @@ def predict(
         notes.append(f"{one.title} is not for {wanted}; this is its {one.phases[0]}")
     for phase in chosen:
         several, passed = _asked(one, reading, facts, phase)
+        if doubt:
+            several = [_doubted(several[0], doubt)]
         for asked in several:
             ran, wrong = evaluated(_under(asked, reading.when), reading, support)
             phases.append(_masked(one, ran, facts, findings))

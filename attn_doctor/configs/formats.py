@@ -133,6 +133,8 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     order: int = 50
     """Programs with a lower number are looked for first."""
     phases: tuple[PhaseName, ...] = ("training",)
+    settings: tuple[str, ...] = ()
+    """Files of `rules/tables/settings/` with all settings that it knows."""
     unrelated: tuple[str, ...] = ()
     """Settings whose names speak of attention, and that do not choose its backend."""
     trains: str = ""
@@ -238,9 +240,21 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return None
 
     @property
+    def known(self) -> frozenset[str]:
+        """All settings that it knows; empty if they are not listed."""
+        own = (*self.unrelated, *self.flags, *self.keys, *(one.key for one in self.choice))
+        return _settings_of(self.settings) | {*own} if self.settings else frozenset()
+
+    @property
     def names_of_others(self) -> bool:
         """Its options are known by their names alone, in commands of any program."""
         return ".*" in self.maybe
+
+    def is_certain(self, command: Command) -> bool:
+        """A word of a command names the program, and nothing else."""
+        return any(
+            re.fullmatch(one, word) for one in self.programs for word in named_in(command)
+        ) or any(one in command.variables for one in self.variables)
 
     def begins(self, command: Command) -> int:
         """The place of the program among the words of a command; 0 if it is not known."""
@@ -252,6 +266,16 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if any(re.fullmatch(one, each) for one in every for each in several):
                 return at
         return 0
+
+    def evidence(self, settings: Mapping[str, Setting]) -> Setting | None:
+        """The setting of a file that says that it is this program's."""
+        return next((settings[one] for one in (*self.keys, *self.beside) if one in settings), None)
+
+    def doubt(self, settings: Mapping[str, Setting]) -> tuple[int, list[Setting]]:
+        """How many of the settings it knows, and those that it does not know."""
+        own = [one for key, one in settings.items() if "." not in key]
+        foreign = [one for one in own if one.key not in self.known]
+        return len(own) - len(foreign), foreign
 
     def has(self, settings: Mapping[str, Setting]) -> bool:
         """The settings of a file are those of this program."""
@@ -268,6 +292,12 @@ def formats() -> Mapping[str, Format]:
     table = library.tables()["formats"]
     found = {name: msgspec.convert(one, Format) for name, one in table.items()}
     return dict(sorted(found.items(), key=lambda one: (one[1].order, one[0])))
+
+
+@cache
+def _settings_of(names: tuple[str, ...]) -> frozenset[str]:
+    tables = library.tables()["settings"]
+    return frozenset(one for name in names for one in tables[name]["names"])
 
 
 @cache

@@ -147,8 +147,10 @@ def read_tables(rules: Path) -> dict[str, Any]:
     """The tables of a `rules/` folder by file name. Raises `RuleError`."""
     folder = rules / "tables"
     tables = {path.stem: read_toml(path, RuleError) for path in sorted(folder.glob("*.toml"))}
-    formats = sorted((folder / "formats").glob("*.toml"))
-    return tables | {"formats": {path.stem: read_toml(path, RuleError) for path in formats}}
+    for name in ("formats", "settings"):
+        paths = sorted((folder / name).glob("*.toml"))
+        tables[name] = {path.stem: read_toml(path, RuleError) for path in paths}
+    return tables
 
 
 @cache

@@ -972,9 +972,9 @@ def test_a_task_that_runs_no_model(tmp_path: Path) -> None:
 
 
 def test_a_setting_of_another_program(tmp_path: Path) -> None:
-    recipe = "model_name_or_path: a/b\nlearning_rate: 1\n"
+    recipe = "model_name_or_path: a/b\nlearning_rate: 1\nseed: 1\noutput_dir: x\n"
     (one,) = one_of(tmp_path, "a.yaml", recipe + "use_flash_attn: true\n")
-    assert one.phases[0].undecided == "use_flash_attn in line 3 is not a setting of TRL 1.16.0"
+    assert one.phases[0].undecided == "use_flash_attn in line 5 is not a setting of TRL 1.16.0"
     (one,) = one_of(tmp_path, "a.yaml", recipe + "use_flash_attn: false\n")
     assert one.phases[0].backend == "native"
 
@@ -1197,3 +1197,35 @@ def test_an_image_that_alone_says_what_starts(tmp_path: Path) -> None:
     (one,) = one_of(tmp_path, "a.sh", "docker run --gpus all someone/comfyui:latest\n")
     when = "the image someone/comfyui:latest adds no option for attention"
     assert one.phases[0].when == when
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("a.yaml", LLAMA + "think_role: x\nagents: 3\n",
+         "think_role in line 4 and 1 others are unknown to LLaMA-Factory"),
+        ("a.json", json.dumps({"base_model": "a", "adapter": "b", "judge": "c"}),
+         "judge in line 1 is unknown to Axolotl"),
+        ("a.sh", "python main.py --listen --agent 3\n", "--agent in line 1 is unknown to ComfyUI"),
+    ],
+)  # fmt: skip
+def test_settings_that_a_program_does_not_know(
+    name: str, content: str, why: str, tmp_path: Path
+) -> None:
+    (one,) = one_of(tmp_path, name, content)
+    assert [phase.undecided.partition(", so ")[0] for phase in one.phases] == [why]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.yaml", LLAMA, "line 3: finetuning_type"),
+        ("a.sh", "cd x\nllamafactory-cli train a.yaml\n", "line 2: llamafactory-cli"),
+        ("a.env", "VLLM_ATTENTION_BACKEND=FLASHINFER\n", "line 1: VLLM_ATTENTION_BACKEND"),
+    ],
+)
+def test_what_says_whose_configuration_it_is(
+    name: str, content: str, said: str, tmp_path: Path
+) -> None:
+    (one,) = one_of(tmp_path, name, content)
+    assert one.notes[0].endswith(f"; {said}")

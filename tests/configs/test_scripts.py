@@ -519,8 +519,8 @@ def test_what_says_the_phase_of_a_script(more: str, phases: list[str], tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ("trust_remote_code=True", "trust_remote_code lets code of the model's repository decide"),
-        ("**options", "arguments that are not written in the call may choose"),
+        ("trust_remote_code=True", "the model's repository has no code of its own"),
+        ("**options", "arguments that are not written in the call choose nothing"),
     ],
 )
 def test_a_default_of_transformers_that_is_not_certain(
@@ -532,7 +532,7 @@ def test_a_default_of_transformers_that_is_not_certain(
         f"AutoModelForCausalLM.from_pretrained('a', {arguments}).generate(x)\n"
     )
     (one,) = predicted(path).phases
-    assert (one.backend, one.undecided) == ("", why)
+    assert (one.backend, one.when) == ("native", why)
 
 
 def test_a_choice_for_a_language_model_is_none_for_a_pipeline(tmp_path: Path) -> None:

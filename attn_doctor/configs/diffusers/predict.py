@@ -36,6 +36,11 @@ _CHOICES = (
 )  # fmt: skip
 #: Those that choose for a model of Transformers or vLLM, not for a pipeline.
 _OF_MODELS = ("attn_implementation", "vllm")
+#: What has to hold where a language model is loaded in this way, so that its default counts.
+_IF_LOADED = {
+    "own code": "the model's repository has no code of its own",
+    "open": "arguments that are not written in the call choose nothing",
+}
 #: Names of scripts that train.
 _TRAINING = re.compile(r"(?i)(?:^|[_-])(?:train|finetune|fine_tune|dreambooth)(?:[_-]|$)")
 _RUNNING = re.compile(r"(?i)infer|test|eval|generate|sample|predict|demo|export|convert|merge")
@@ -166,6 +171,16 @@ def phases_of(reading: Reading, wanted: Wanted) -> list[tuple[PhaseName, str]]:
         ("training", "code elsewhere trains the model"),
         ("inference", "code elsewhere only runs the model"),
     ]
+
+
+def _says_phase(reading: Reading) -> Call | None:
+    """The line that says the phase of a script; None if none does, or only its name."""
+    several = phases_of(reading, "")
+    what = "training" if several[0][0] == "training" else "running"
+    found = [one for one in reading.calls if one.what == what]
+    if len(several) > 1 or not found:
+        return None
+    return min(found, key=lambda one: bool(one.detail))
 
 
 def named_for_training(reading: Reading) -> bool:
@@ -436,15 +451,12 @@ class _Script:
             phase=self._phase,
             when=self._given,
         )
+        details = {one.detail for one in loaded}
+        open_ = [said for detail, said in _IF_LOADED.items() if detail in details]
+        asked = replace(asked, when=" and ".join(filter(None, (asked.when, *open_))))
         imported = [one.value for one in self._reading.calls if one.what == "acceleration"]
-        reason = ""
-        if any(one.detail == "own code" for one in loaded):
-            reason = "trust_remote_code lets code of the model's repository decide"
-        elif any(one.detail == "open" for one in loaded):
-            reason = "arguments that are not written in the call may choose"
-        elif imported:
+        if imported:
             reason = f"{imported[0]}, which the script imports, may replace the model's attention"
-        if reason:
             asked = replace(asked, backend="", shown="", undecided=reason)
         return [evaluated(asked, self._reading, self._others)[0]]
 
@@ -559,6 +571,10 @@ def _helpers(reading: Reading) -> Iterator[Finding]:
 
 
 def _notes(reading: Reading, facts: Facts, newest: str) -> Iterator[str]:
+    said = _says_phase(reading)
+    if said is not None:
+        does = "trains a model" if said.what == "training" else "runs a model"
+        yield f"{reading.place(said.line)}: {said.value} says that the script {does}"
     if facts.diffusers.installed is False and _uses_diffusers(reading):
         yield f"Diffusers is not installed; assumed: {newest}, the newest known release"
     for call in reading.calls:

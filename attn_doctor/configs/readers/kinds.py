@@ -209,7 +209,8 @@ def _in_code(base: Reading, code: str) -> Iterator[Reading]:
     for settings in settings_in(code):
         format_, _ = _format_in(settings, [settings])
         if format_ in _FROM_CODE:
-            yield replace(base, format=format_, settings=settings)
+            program = formats()[format_].evidence(settings)
+            yield replace(base, format=format_, settings=settings, program=program)
 
 
 def _written(base: Reading, name: str, text: str) -> list[Reading]:
@@ -252,7 +253,8 @@ def _data(base: Reading, text: str, path: Path) -> Reading:
         own = (
             f"the file has several configurations, {names}: its program takes one" if names else ""
         )
-        return replace(base, format=format_, settings=nested, own=own)
+        program = formats()[format_].evidence(nested)
+        return replace(base, format=format_, settings=nested, own=own, program=program)
     if not ours:
         raise _unknown(base.file)
     from attn_doctor.configs.readers.datasets import datasets
@@ -281,7 +283,8 @@ def _yaml(base: Reading, text: str) -> list[Reading]:
     format_, settings = _format_in(flat.of_yaml(used), flat.mappings_of_yaml(used))
     if not format_:
         raise _unknown(base.file)
-    return [replace(base, format=format_, settings=settings)]
+    program = formats()[format_].evidence(settings)
+    return [replace(base, format=format_, settings=settings, program=program)]
 
 
 def _format_in(

@@ -180,7 +180,8 @@ def _compared(node: ast.Compare, lines: Sequence[str]) -> Way:
         return ()
     # importlib.util.find_spec("flash_attn") is not None
     nothing = isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None
-    if nothing and isinstance(node.left, ast.Call) and len(node.ops) == 1:
+    asks = isinstance(node.left, ast.Call) and last_name(node.left.func) == "find_spec"
+    if nothing and asks and len(node.ops) == 1:
         found = tested(node.left, lines)
         return found if isinstance(node.ops[0], (ast.IsNot, ast.NotEq)) else otherwise(found)
     return (_other(node, lines),)

@@ -132,6 +132,12 @@ class Reading(Struct, frozen=True, kw_only=True):
     """A variable with the options of a command, and the lines on which branches set it."""
     branched: Mapping[str, str] = {}
     """Variables that branches change, each with its lines as `branches` has them."""
+    program: Setting | None = None
+    """The word or setting that says which program it is for."""
+    started: bool = False
+    """It is a command that starts the program, not a file of its settings."""
+    loose: bool = False
+    """The program is known by names that others have too."""
     own: str = ""
     """Why another program may read it: several sections, of which a program takes one."""
     script: str = ""

@@ -196,6 +196,9 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
         yield replace(
             base,
             format=name,
+            program=_said_by(one, command),
+            started=True,
+            loose=not one.is_certain(command),
             settings=own.options() | _overrides(own, name),
             variables=command.variables,
             abridged=any(_LEFT_OUT.fullmatch(word) for word, _ in command.words),
@@ -210,6 +213,19 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
             script=one.may_be_own(command),
             files=tuple(_files([word for word, _ in own.words])),
         )
+
+
+def _said_by(one: Format, command: Command) -> Setting | None:
+    """The word of a command, or the variable, that says which program it is."""
+    variable = next(
+        (command.variables[key] for key in one.variables if key in command.variables), None
+    )
+    if variable is not None and not one.is_certain(replace(command, variables={})):
+        return variable
+    if not command.words:
+        return None
+    word, line = command.words[one.begins(command)]
+    return Setting(word, True, line)
 
 
 def _files(words: Sequence[str]) -> Iterator[str]:

@@ -99,7 +99,7 @@ def _folders() -> tuple[Path, bool]:
 
 
 def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
-    """All rules, in the order of their ids; those of the index have no examples and no claims.
+    """All rules, in the order of their ids; those of the index lack what only `rules lint` reads.
 
     `folders` hold a team's own rules, which are added. Raises `RuleError` for one that is refused.
     """
@@ -170,6 +170,7 @@ def build_index(rules: Path) -> bytes:
     used = [
         replace(
             rule,
+            look_alikes=(),
             examples=(),
             claims=(),
             symptom_ways=tuple(ways(symptom.pattern) for symptom in rule.symptoms),

@@ -2,7 +2,7 @@
 
 A rule that loads is well formed (`rule_files.py`). The linter runs its examples, drops each of its
 condition lines in turn to see whether an example notices, matches each symptom against its example
-lines, refuses dangerous patterns, and follows references to other rules.
+lines and its look-alikes, refuses dangerous patterns, and follows references to other rules.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _SOURCES = {
     "document": (r"https://\S+", "a link"),
     "run": (r".*\S.*", "the command and its result"),
 }
+#: What `means` of a look-alike looks like if it names a rule.
+_RULE_ID = re.compile(r"[a-z][\w-]*/[\w.-]+")
 _WORST = (Verdict.PROBLEM, Verdict.UNKNOWN, Verdict.OK, Verdict.NOT_APPLICABLE)
 
 
@@ -81,11 +83,11 @@ def lint(folder: Path) -> tuple[tuple[Rule, ...], list[Complaint]]:
     except RuleError as error:
         complaints.append(_unreadable("tables", folder / "tables", error))
         return tuple(rules), complaints
+    by_id = {rule.id: rule for rule in rules}
     for rule in rules:
         file = str(folder / f"{rule.id}.toml")
-        complaints += [
-            Complaint(rule.id, text, file) for text in (*lint_rule(rule), *_references(rule, known))
-        ]
+        texts = (*lint_rule(rule), *_references(rule, known), *_unlike(rule, by_id))
+        complaints += [Complaint(rule.id, text, file) for text in texts]
     return tuple(rules), sorted(complaints, key=lambda complaint: complaint.file)
 
 
@@ -138,12 +140,20 @@ def lint_rule(rule: Rule) -> Iterator[str]:
     yield from pattern_faults(rule)
     if "symptom" not in empty:
         yield from word_faults(rule)
-    for symptom in rule.symptoms:
-        yield from filter(None, (symptom_fault(symptom, line) for line in symptom.lines))
+    yield from _line_faults(rule)
     yield from filter(None, map(claim_fault, rule.claims))
     # One day of tolerance: it may be tomorrow already where the author lives.
     if rule.checked > date.today() + timedelta(days=1):
         yield f"was checked on {rule.checked}, which is in the future"
+
+
+def _line_faults(rule: Rule) -> Iterator[str]:
+    """Symptoms that miss a line of their own, or recognise a look-alike."""
+    for symptom in rule.symptoms:
+        yield from filter(None, (symptom_fault(symptom, line) for line in symptom.lines))
+    for one in rule.look_alikes:
+        for pattern in _recognising(rule, one.log):
+            yield f"symptom {pattern!r} matches the look-alike {one.log!r}"
 
 
 def _unnamed_packages(rule: Rule) -> Iterator[str]:
@@ -212,8 +222,24 @@ def _references(rule: Rule, known: _Known) -> Iterator[str]:
         elif rule.id in _behind(needed, known.requires):
             # Each would be explained by the other, and neither would be the root cause.
             yield f"requires {needed!r}, which requires it in turn"
+    for one in rule.look_alikes:
+        if _RULE_ID.fullmatch(one.means) and one.means not in known.requires:
+            yield f"look-alike {one.log!r} means {one.means!r}, which is not a rule"
     if known.causes and rule.cause not in known.causes and "cause" not in unfilled(rule):
         yield f"cause {rule.cause!r} is not in tables/causes.toml"
+
+
+def _unlike(rule: Rule, by_id: Mapping[str, Rule]) -> Iterator[str]:
+    """Look-alikes that the rule which they name does not recognise."""
+    for one in rule.look_alikes:
+        other = by_id.get(one.means)
+        if other is not None and not any(_recognising(other, one.log)):
+            yield f"look-alike {one.log!r} is not in a symptom of {one.means}"
+
+
+def _recognising(rule: Rule, log: str) -> Iterator[str]:
+    """The patterns of the symptoms that are in a log."""
+    return (symptom.pattern for symptom in rule.symptoms if symptom.is_in(log))
 
 
 def _behind(id: str, requires: Mapping[str, Sequence[str]]) -> set[str]:

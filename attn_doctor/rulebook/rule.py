@@ -108,6 +108,17 @@ class Example(Struct, frozen=True, forbid_unknown_fields=True):
     """The commands that the rule must offer, one line each."""
 
 
+class LookAlike(Struct, frozen=True, forbid_unknown_fields=True):
+    """A log that resembles this failure and shows another one, so that no symptom may match it."""
+
+    log: Text
+    """Lines that a program printed, unchanged."""
+    means: Text
+    """What it shows: the id of the rule that explains it, or words."""
+    source: Annotated[str, Meta(pattern="^(?:https://.*)?$")] = ""
+    """Where it was posted, if no rule has it."""
+
+
 class Claim(Struct, frozen=True, forbid_unknown_fields=True):
     """One statement of the rule, and where a reading that tried to refute it found it true."""
 
@@ -141,6 +152,7 @@ class RuleFile(Struct, frozen=True, forbid_unknown_fields=True):
     applies: GroupFile = GroupFile()
     when: GroupFile | None = None
     symptom: tuple[Symptom, ...] = ()
+    look_alike: tuple[LookAlike, ...] = ()
     fix: tuple[FixFile, ...] = ()
     claim: tuple[Claim, ...] = ()
     example: tuple[Example, ...] = ()
@@ -207,6 +219,7 @@ class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The parsed `when` of each fix."""
     fix_done: tuple[tuple[Condition, ...], ...] = ()
     """The parsed `done` of each fix."""
+    look_alikes: tuple[LookAlike, ...] = ()
     claims: tuple[Claim, ...] = ()
     examples: tuple[Example, ...] = ()
     advisory: Advisory | None = None

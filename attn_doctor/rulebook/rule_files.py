@@ -154,6 +154,7 @@ def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> Rule:
         fixes=file.fix,
         fix_when=tuple(_lines(f"fix {i + 1}.when", file.fix[i].when, element) for i in fixes),
         fix_done=tuple(_lines(f"fix {i + 1}.done", file.fix[i].done, "") for i in fixes),
+        look_alikes=file.look_alike,
         claims=file.claim,
         examples=file.example,
         advisory=file.advisory,

@@ -89,6 +89,7 @@ def rule_page(rule: Rule, meaning: str, explains: Sequence[str]) -> str:
         prose(in_general(rule.why)),
         "",
         *_messages(rule),
+        *_section("Other failures that look alike", list(_look_alikes(rule))),
         *_section("Fix", list(_fixes(rule))),
         *_section("Commands by machine", list(_by_machine(rule.examples))),
         *_section("Wrong results", list(advisory(rule))),
@@ -197,6 +198,16 @@ def _typed(line: str) -> str:
 def _when(rule: Rule) -> Iterator[str]:
     yield from conditions("Applies where", rule.applies)
     yield from conditions("Is a problem if", rule.when)
+
+
+def _look_alikes(rule: Rule) -> Iterator[str]:
+    for one in rule.look_alikes:
+        last = _shortened(one.log.strip().splitlines()[-1].strip()).replace("`", "'")
+        means = f"[{one.means}](../{one.means}.md)" if "/" in one.means else cell(one.means)
+        posted = f" ([posted]({one.source}))" if one.source else ""
+        yield f"- `{last}` is {means}{posted}"
+    if rule.look_alikes:
+        yield ""
 
 
 def _claims(rule: Rule) -> Iterator[str]:

@@ -66,8 +66,12 @@ def lint(
         plural(sum(len(rule.examples) for rule in rules), "example"),
         plural(sum(len(symptom.logs) for rule in rules for symptom in rule.symptoms), "log line"),
         plural(sum(len(symptom.reports) for rule in rules for symptom in rule.symptoms), "report"),
+        plural(sum(len(rule.look_alikes) for rule in rules), "look-alike"),
     ]
     typer.echo(f"No complaints about {plural(len(rules), 'rule')}: {', '.join(counts)}")
+    few = sum(bool(rule.symptoms) and len(rule.look_alikes) < 2 for rule in rules)
+    if few:
+        typer.echo(f"{plural(few, 'rule')} with symptoms, but with fewer than two look-alikes")
     if table is not None:
         examples = sum(len(requirement.examples) for requirement in table.requirements)
         typer.echo(

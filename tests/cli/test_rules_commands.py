@@ -195,7 +195,10 @@ def test_a_filled_in_rule_passes(tmp_path: Path) -> None:
     text = path.read_text("utf-8").replace('cause    = "FILL IN"', 'cause    = "torch-cpu-only"')
     path.write_text(text.replace("FILL IN", "torch cpu9"), "utf-8")
     done = run("rules", "lint", "--rules", str(folder))
-    assert done.stdout == "No complaints about 1 rule: 4 examples, 1 log line, 0 reports\n"
+    assert done.stdout == (
+        "No complaints about 1 rule: 4 examples, 1 log line, 0 reports, 0 look-alikes\n"
+        "1 rule with symptoms, but with fewer than two look-alikes\n"
+    )
     assert done.returncode == 0
 
 

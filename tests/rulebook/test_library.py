@@ -59,7 +59,7 @@ def test_the_index_holds_the_same_rules_without_their_examples() -> None:
     index = msgspec.json.decode(built_index(), type=Index)
     rules = whole_rules()
     assert index.rules() == tuple(
-        msgspec.structs.replace(rule, examples=(), claims=()) for rule in rules
+        msgspec.structs.replace(rule, look_alikes=(), examples=(), claims=()) for rule in rules
     )
     expected = [rule.id for rule in rules if rule.has_conditions]
     assert [rule.id for rule in index.with_conditions] == expected

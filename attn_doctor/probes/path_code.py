@@ -6,6 +6,7 @@ The code is a line of a `.pth` file, or `sitecustomize.py`.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from attn_doctor.host import Host
 from attn_doctor.probes.added_folder import END, Added
@@ -25,12 +26,19 @@ def changes(host: Host, code: str, folder: str, prefix: str, file: str = "") -> 
     if tree is None:
         return None
     known = _Code(host, folder, prefix, file)
+    try:
+        return _in_order(known.statement(one) for one in tree.body)
+    except RecursionError:  # it parses, and is nested deeper than it can be walked
+        return None
+
+
+def _in_order(parts: Iterable[list[Added] | None]) -> list[Added] | None:
+    """All parts as one; None as soon as one of them is not understood."""
     added: list[Added] = []
-    for statement in tree.body:
-        found = known.statement(statement)
-        if found is None:
+    for part in parts:
+        if part is None:
             return None
-        added += found
+        added += part
     return added
 
 
@@ -108,13 +116,8 @@ class _Code:
     def _all(self, node: ast.expr, at: int) -> list[Added] | None:
         if not isinstance(node, (ast.List, ast.Tuple)):
             return None
-        added: list[Added] = []
-        for index, one in enumerate(node.elts):
-            found = self._one(one, at if at == END else at + index)
-            if found is None:
-                return None
-            added += found
-        return added
+        places = (at if at == END else at + index for index in range(len(node.elts)))
+        return _in_order(map(self._one, node.elts, places))
 
     def _text(self, node: ast.expr) -> str | None:
         """Return the text that an expression gives; None if it is not known."""

@@ -160,6 +160,7 @@ def test_code_that_changes_the_import_path_is_understood(
         "import sys; [sys.path.append(one) for one in ('/opt/b',)]",
         "import site, os; site.addsitedir(os.getcwd())",
         "import sys; sys.path.insert(0, " + "(" * 5000,
+        "import sys; sys" + ".path" * 3000,  # deeper than Python walks
     ],
 )
 def test_code_that_is_not_understood_is_said_so(code: str) -> None:

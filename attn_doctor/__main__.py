@@ -14,6 +14,7 @@ import sys
 
 def main() -> None:
     """Run attn-doctor and exit with its exit code."""
+    _own_packages_first()
     from attn_doctor.worker import memory_limit
 
     if too_little := memory_limit.fit():
@@ -27,6 +28,13 @@ def main() -> None:
     # Not sys.exit: Python would wait for its threads, and a probe may still wait for a driver that
     # never answers.
     os._exit(code)
+
+
+def _own_packages_first() -> None:
+    """Look on PYTHONPATH last: it is meant for programs, often those of another Python."""
+    added = {os.path.abspath(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
+    if "PYTHONPATH" in os.environ:
+        sys.path.sort(key=lambda folder: os.path.abspath(folder) in added)
 
 
 def _run() -> int:
@@ -61,8 +69,8 @@ def _run() -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        limit = _limit(error)
-        return _stopped(limit) if limit else _bug()
+        reason = _limit(error) or _incomplete(error)
+        return _stopped(reason) if reason else _bug()
     return 0
 
 
@@ -87,6 +95,17 @@ def _limit(error: Exception) -> str:
         place = getattr(error, "filename", None) or "a file"
         return f"{place} cannot be written: {os.strerror(number)}"
     return ""
+
+
+def _incomplete(error: Exception) -> str:
+    """Which package of attn-doctor's own cannot be imported; empty for any other error."""
+    name = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
+    if not name or name == "attn_doctor" or name in sys.stdlib_module_names:
+        return ""
+    return (
+        f"{name}, which attn-doctor needs, cannot be imported in {sys.prefix}: {error}; install"
+        " attn-doctor there again"
+    )
 
 
 def _no_memory() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import typer
 
 from attn_doctor.cli.application import _COMMANDS, app_for
-from tests.command import run
+from tests.command import process, run
 
 H200 = Path(__file__).parents[1] / "machines" / "h200-torch-2.11-cu130" / "facts.json"
 
@@ -57,6 +58,24 @@ def test_help_and_version_are_not_a_check() -> None:
     assert run("help").stdout == run("--help").stdout
     assert run("help", "fix").stdout == run("fix", "--help").stdout
     assert run("version", "check").returncode == 2
+
+
+@pytest.mark.parametrize("words", [("check",), ("backends",)], ids=lambda words: words[0])
+def test_pythonpath_of_another_python_does_no_harm(tmp_path: Path, words: tuple[str, ...]) -> None:
+    for name in ("msgspec", "packaging", "typer"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('built for another Python')")
+    done = process(*words, "--facts", str(H200), PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_package_that_is_missing_is_named(tmp_path: Path) -> None:
+    # What an interrupted `pip install` leaves.
+    code = (
+        "import sys; sys.modules['msgspec'] = None; from attn_doctor.__main__ import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"msgspec, which attn-doctor needs, cannot be imported in {sys.prefix}" in done.stderr
 
 
 def commands() -> dict[str, set[str]]:

@@ -117,6 +117,18 @@ SOURCES = {
         ("**/trainer/*config*.py", "**/scripts/*.py"),
         (fields,),
     ),
+    "ms-swift": Source(
+        "ms-swift",
+        "https://github.com/modelscope/ms-swift/tree/main/swift/arguments",
+        ("swift/arguments/**/*.py",),
+        (fields,),
+    ),
+    "megatron-swift": Source(
+        "Megatron-SWIFT",
+        "https://github.com/modelscope/ms-swift/tree/main/swift/megatron/arguments",
+        ("swift/arguments/**/*.py", "swift/megatron/arguments/*.py"),
+        (fields,),
+    ),
     "ai-toolkit": Source(
         "AI Toolkit",
         "https://github.com/ostris/ai-toolkit/blob/main/toolkit/config_modules.py",

@@ -137,7 +137,7 @@ def _asked(
         if others:
             return others, []
         asked = Asked(key="no setting chooses", value="", phase=phase)
-        found = _variants(one, asked, _by_itself(one, reading), reading, facts)
+        found = _variants(one, asked, _by_itself(one, reading, phase), reading, facts)
         adds = f"{reading.unset} adds no option for attention" if reading.unset else ""
         if one.shared and reading.form in _DATA:
             adds = _own_script(one)
@@ -316,7 +316,7 @@ def _variants(
     return [_filled(one, asked, target)]
 
 
-def _by_itself(one: Format, reading: Reading) -> Target:
+def _by_itself(one: Format, reading: Reading, phase: PhaseName) -> Target:
     """What runs where no setting chooses."""
     if reading.abridged:
         return Target(undecided="the command is not written in full (`...`)")
@@ -336,7 +336,7 @@ def _by_itself(one: Format, reading: Reading) -> Target:
         return Target(
             undecided=f"{foreign.name} in {where} is not a setting of {one.title} {one.release}"
         )
-    return one.default
+    return one.defaults.get(phase, one.default)
 
 
 def _every(choice: Choice, reading: Reading, facts: Facts) -> Iterator[Setting]:

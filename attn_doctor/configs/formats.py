@@ -36,8 +36,9 @@ _NOT_STARTED = (
 #: Words before the name of a program, and words behind it.
 _LEADS = ("exec", "nohup", "run", "uvx", "sudo", "time", "env", "-m", "--", "call", "start", "&")
 _TASKS = (
-    "serve", "train", "sft", "dpo", "grpo", "kto", "reward", "rloo", "chat", "export", "api",
-    "webchat", "webui", "preprocess", "inference", "launch", "run-batch",
+    "serve", "vllm-serve", "train", "sft", "pt", "rlhf", "rollout", "infer", "deploy", "dpo",
+    "grpo", "kto", "reward", "rloo", "chat", "export", "api", "webchat", "webui", "preprocess",
+    "inference", "launch", "run-batch",
 )  # fmt: skip
 #: Names of settings that speak of attention, without those of its shape, weights and masks.
 _SPEAKS = re.compile(
@@ -170,6 +171,8 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Its files have no levels: a setting below another key is not its own."""
     tasks: dict[str, tuple[str, ...]] = {}
     """Patterns of words that start it, and the words of which one has to follow each."""
+    strict: bool = False
+    """One of the words of `tasks` has to be written: other programs have its name."""
     variables: tuple[str, ...] = ()
     """Environment variables that identify it by themselves."""
     exclusive: bool = False
@@ -184,6 +187,8 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The framework of the catalogue that says what its own code does to a mask."""
     choice: tuple[Choice, ...] = ()
     default: Target = Target(backend="native")
+    defaults: dict[PhaseName, Target] = {}
+    """What runs in a phase in place of `default`."""
 
     def starts(self, words: Sequence[str], options: Sequence[str]) -> bool:
         """A command of these words, paths and their last parts, starts this program."""
@@ -206,12 +211,14 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def works(self, words: Sequence[str]) -> bool:
         """What follows a word that starts it is a task, or is not written (`$TASK`)."""
+        found = []
         for raw, after in zip(words, [*words[1:], ""], strict=False) if self.tasks else ():
             word = raw.rpartition("/")[2]
             tasks = next((one for key, one in self.tasks.items() if re.fullmatch(key, word)), None)
-            if tasks is not None and after not in tasks and after[:1] not in ("$", "%", "{"):
-                return False
-        return True
+            open_ = not self.strict and after[:1] in ("$", "%", "{")
+            if tasks is not None:
+                found.append(after in tasks or open_)
+        return any(found) or not found
 
     def may_be_own(self, command: Command) -> str:
         """The script of a command that the user may have written; empty if the program is known."""

@@ -1229,3 +1229,50 @@ def test_what_says_whose_configuration_it_is(
 ) -> None:
     (one,) = one_of(tmp_path, name, content)
     assert one.notes[0].endswith(f"; {said}")
+
+
+SWIFT = "swift sft --model a/b --model_author swift"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (f"{SWIFT} --attn_impl flash_attn\n", [("training", "flash")]),
+        (f"{SWIFT}\n", [("training", "native")]),
+        ("swift infer --model a/b --infer_backend vllm\n", [("inference", "what vLLM chooses")]),
+        ("swift rollout --model a/b\n", [("inference", "what vLLM chooses")]),
+        ("swift rlhf --model google/gemma-3-4b-it\n", [("training", "eager")]),
+        ("megatron sft --attention_backend fused\n", [("training", "cuDNN through Transformer")]),
+        ("trl vllm-serve --model a/b\n", [("inference", "what vLLM chooses")]),
+        ("python -m verl.trainer.main_ppo actor_rollout_ref.rollout.name=vllm\n",
+         [("training", "flash"), ("inference", "what vLLM chooses")]),
+        (("python -m verl.trainer.main_ppo actor_rollout_ref.rollout.name=hf "
+          "+actor_rollout_ref.model.override_config.attn_implementation=sdpa\n"),
+         [("training", "native"), ("inference", "flash")]),
+        ("python -m verl.trainer.main_ppo\n", [("training", "flash"), ("inference", "")]),
+        ("python -m verl.trainer.fsdp_sft_trainer data.x=1\n", [("training", "flash")]),
+    ],
+)  # fmt: skip
+def test_trainers_with_their_own_names(
+    content: str, expected: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    (one,) = one_of(tmp_path, "a.sh", content)
+    found = [(each.phase, each.backend or each.shown) for each in one.phases]
+    assert [
+        (phase, shown.startswith(start))
+        for (phase, shown), (_, start) in zip(found, expected, strict=True)
+    ] == [(phase, True) for phase, _ in expected]
+
+
+def test_packing_of_ms_swift_needs_flash_attention(tmp_path: Path) -> None:
+    for more in ("--packing true", "--attn_impl sdpa --packing true"):
+        (one,) = one_of(tmp_path, "a.sh", f"{SWIFT} {more}\n")
+        assert one.phases[0].state is Readiness.NOT_READY
+        assert "FlashAttention" in one.phases[0].why
+    (one,) = one_of(tmp_path, "a.sh", f"{SWIFT} --attn_impl flash_attn --packing true\n")
+    assert one.phases[0].backend == "flash"
+
+
+def test_apple_s_swift_is_another_program(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        one_of(tmp_path, "a.sh", "swift build -c release\nswift run $TARGET\nswift test\n")

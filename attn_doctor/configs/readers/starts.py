@@ -272,9 +272,10 @@ def _overrides(command: Command, name: str) -> dict[str, Setting]:
     """The settings among the words of a command: `flash_attn=fa2`."""
     if not formats()[name].overrides:
         return {}
-    pairs = ((*word.partition("="), line) for word, line in command.words)
+    # Hydra's +a.b=c adds a setting that its files do not have.
+    pairs = ((*word.lstrip("+").partition("="), line) for word, line in command.words)
     return {
-        key: Setting(key, value, at)
+        key: Setting(key, value.strip("\"'"), at)
         for key, sign, value, at in pairs
-        if sign and key.isidentifier()
+        if sign and all(one.isidentifier() for one in key.split("."))
     }

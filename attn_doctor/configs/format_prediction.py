@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -20,6 +21,17 @@ from attn_doctor.findings import Finding
 
 #: Settings of the configuration of a model, which Transformers itself reads.
 _OF_A_MODEL = ("architectures", "model_type", "transformers_version")
+#: Settings, and names of scripts, that say whether a program trains.
+_OF_TRAINING = re.compile(
+    r"(?i)training|train|train_args|learning_rate|lr|lr_scheduler\w*|(?:num_)?(?:train_)?epochs"
+    r"|(?:per_device_)?train_batch_size|gradient_accumulation_steps|grad_accum\w*|optim(?:izer)?"
+    r"|warmup_(?:steps|ratio)|\w*lora_(?:alpha|r|rank|dropout)|max_train_steps"
+    r"|(?:\w+[_-])?(?:train|finetune|sft|dpo|grpo|pretrain)\w*\.py"
+)
+_OF_INFERENCE = re.compile(
+    r"(?i)max_new_tokens|temperature|top_p|num_beams|generation_config|do_sample"
+    r"|(?:\w+[_-])?(?:infer|inference|generate|eval|evaluate|demo|serve|chat|predict|sample)\w*\.py"
+)
 #: The share of settings that a program may not know, and the least number that it has to know.
 _FOREIGN, _FEWEST = 0.25, 2
 #: Files of settings, which any program may read.
@@ -34,6 +46,21 @@ def _of_a_model(reading: Reading) -> bool:
 def _own_script(one: Format) -> str:
     """The condition of a file that scripts of the user may read too."""
     return f"a script of {one.title} reads it, not one of the user"
+
+
+def _phases_of(one: Format, reading: Reading) -> dict[PhaseName, str]:
+    """The phases of a configuration, each with its condition if nothing in it says so."""
+    if not one.serves_both:
+        return dict.fromkeys(one.phases, "")
+    both: tuple[PhaseName, PhaseName] = ("training", "inference")
+    if _of_a_model(reading):
+        return dict.fromkeys(both, "")
+    words = [*reading.settings, *(reading.program.name.split("/")[-1:] if reading.program else [])]
+    if any(_OF_TRAINING.fullmatch(word) for word in words):
+        return {"training": ""}
+    if any(_OF_INFERENCE.fullmatch(word) for word in words):
+        return {"inference": ""}
+    return dict(zip(both, ("its program trains", "its program only runs the model"), strict=True))
 
 
 def _said_by(reading: Reading) -> str:
@@ -74,7 +101,8 @@ def predict(
     ignored: list[str] = []
     if one.trains and reading.form == "yaml" and reading.get(one.trains).lower() in OFF:
         one = msgspec.structs.replace(one, phases=("inference",))
-    chosen = [phase for phase in one.phases if counts(phase, wanted)]
+    phases_here = _phases_of(one, reading)
+    chosen = [phase for phase in phases_here if counts(phase, wanted)]
     notes = [f"from the source of {one.title} {one.release}{_said_by(reading)}"]
     doubt = _doubt(one, reading)
     if reading.image:
@@ -89,7 +117,8 @@ def predict(
         if doubt:
             several = [_doubted(several[0], doubt)]
         for asked in several:
-            ran, wrong = evaluated(_under(asked, reading.when), reading, support)
+            where = " and ".join(filter(None, (phases_here.get(phase, ""), reading.when)))
+            ran, wrong = evaluated(_under(asked, where), reading, support)
             phases.append(_masked(one, ran, facts, findings))
             found += [each for each in wrong if each.title not in {old.title for old in found}]
         ignored += passed

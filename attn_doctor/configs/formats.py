@@ -249,7 +249,14 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def known(self) -> frozenset[str]:
         """All settings that it knows; empty if they are not listed."""
-        own = (*self.unrelated, *self.flags, *self.keys, *(one.key for one in self.choice))
+        own = (
+            "config",
+            "config_file",
+            *self.unrelated,
+            *self.flags,
+            *self.keys,
+            *(one.key for one in self.choice),
+        )
         return _settings_of(self.settings) | {*own} if self.settings else frozenset()
 
     @property

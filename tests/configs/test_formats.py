@@ -447,13 +447,18 @@ def test_a_recipe_of_a_trainer_is_for_training(tmp_path: Path) -> None:
         ("recipe.yaml", TRAINING, "training", ["training"]),
         ("recipe.yaml", TRAINING, "inference", ["training"]),
         ("config.json", '{"_attn_implementation": "sdpa"}', "training", ["training"]),
-        ("config.json", '{"_attn_implementation": "sdpa"}', "", ["inference"]),
+        ("config.json", '{"_attn_implementation": "sdpa", "model_type": "x"}', "",
+         ["training", "inference"]),
+        ("a.sh", "python mine.py --attn_implementation sdpa\n", "", ["training", "inference"]),
+        ("a.sh", "train_x.py --attn_implementation sdpa\n", "", ["training"]),
+        ("a.sh", "x.py --attn_implementation sdpa --max_new_tokens 9\n", "", ["inference"]),
+        ("a.yaml", "lr: 1\nattn_implementation: sdpa\n", "", ["training"]),
         ("a.json", '{"model_family": "flux"}', "training", ["training"]),
         ("a.json", '{"model_family": "flux"}', "inference", ["validation"]),
         ("a.sh", "train.py --training_type lora\n", "inference", ["inference"]),
         ("a.py", 'pipe.transformer.set_attention_backend("flash")\n', "training", ["training"]),
     ],
-)
+)  # fmt: skip
 def test_the_phase_that_is_asked_for(
     name: str, content: str, wanted: Any, phases: list[str], tmp_path: Path
 ) -> None:
@@ -982,7 +987,10 @@ def test_a_setting_of_another_program(tmp_path: Path) -> None:
 def test_a_file_of_settings_of_any_program(tmp_path: Path) -> None:
     (one,) = one_of(tmp_path, "a.yaml", "model:\n  attn_implementation: sdpa\n")
     when = "the program that reads this file hands it to Transformers"
-    assert (one.phases[0].backend, one.phases[0].when) == ("native", when)
+    assert [(each.phase, each.backend, each.when) for each in one.phases] == [
+        ("training", "native", f"its program trains and {when}"),
+        ("inference", "native", f"its program only runs the model and {when}"),
+    ]
 
 
 def test_a_variable_of_a_branch_holds_in_that_branch(tmp_path: Path) -> None:
@@ -1251,6 +1259,12 @@ SWIFT = "swift sft --model a/b --model_author swift"
          [("training", "native"), ("inference", "flash")]),
         ("python -m verl.trainer.main_ppo\n", [("training", "flash"), ("inference", "")]),
         ("python -m verl.trainer.fsdp_sft_trainer data.x=1\n", [("training", "flash")]),
+        (("torchrun -m verl.trainer.sft_trainer engine=megatron "
+          "++engine.override_transformer_config.attention_backend=auto\n"),
+         [("training", "what Transformer Engine chooses")]),
+        (("python -m verl.experimental.one_step_off_policy.main_ppo "
+          "actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.rollout.name=vllm\n"),
+         [("training", "FlashAttention through"), ("inference", "what vLLM chooses")]),
     ],
 )  # fmt: skip
 def test_trainers_with_their_own_names(

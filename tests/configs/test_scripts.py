@@ -248,6 +248,16 @@ def test_unsloth_decides_by_itself(tmp_path: Path) -> None:
     assert "Unsloth replaces" in one.phases[0].undecided
 
 
+def test_unsloth_without_a_choice(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "from unsloth import FastLanguageModel\nFastLanguageModel.from_pretrained('a')\n"
+        "trainer = SFTTrainer()\n"
+    )
+    (one,) = predicted(path).phases
+    assert (one.phase, "Unsloth replaces" in one.undecided) == ("training", True)
+
+
 def test_the_precision_of_the_autoencoder(tmp_path: Path) -> None:
     path = tmp_path / "run.py"
     path.write_text(

@@ -36,6 +36,7 @@ _CHOICES = (
 )  # fmt: skip
 #: Those that choose for a model of Transformers or vLLM, not for a pipeline.
 _OF_MODELS = ("attn_implementation", "vllm")
+_BY_UNSLOTH = "Unsloth replaces the model's attention, and chooses by what is installed"
 #: What has to hold where a language model is loaded in this way, so that its default counts.
 _IF_LOADED = {
     "own code": "the model's repository has no code of its own",
@@ -287,8 +288,7 @@ class _Script:
             shown = "sdpa of Transformers, or eager if the model has no sdpa"
             return replace(base, backend="native", shown=shown)
         if call.detail == "unsloth":
-            reason = "Unsloth replaces the model's attention, and chooses by what is installed"
-            return replace(base, undecided=reason)
+            return replace(base, undecided=_BY_UNSLOTH)
         if call.what == "attn_implementation" and call.detail == "option" and not call.value:
             reason = "an option of the same name decides, and Transformers where it is not given"
             return replace(base, undecided=reason)
@@ -455,7 +455,9 @@ class _Script:
         open_ = [said for detail, said in _IF_LOADED.items() if detail in details]
         asked = replace(asked, when=" and ".join(filter(None, (asked.when, *open_))))
         imported = [one.value for one in self._reading.calls if one.what == "acceleration"]
-        if imported:
+        if "unsloth" in details:
+            asked = replace(asked, backend="", shown="", undecided=_BY_UNSLOTH)
+        elif imported:
             reason = f"{imported[0]}, which the script imports, may replace the model's attention"
             asked = replace(asked, backend="", shown="", undecided=reason)
         return [evaluated(asked, self._reading, self._others)[0]]

@@ -382,9 +382,11 @@ class _Reader:
     def _of_transformers(self, node: ast.Call, on: str) -> Iterator[Call]:
         """A language model of Transformers that is loaded without a choice of attention."""
         root, _, rest = on.partition(".")
+        name = rest or root
+        if _UNSLOTH.match(on) and "unsloth" in self._imported.get(root, ""):
+            yield Call("language model", name, "", node.lineno, detail="unsloth")
         if not self._imported.get(root, "").startswith("transformers"):
             return
-        name = rest or root
         if not _LANGUAGE.search(name):
             return
         given = {one.arg: one.value for one in node.keywords}

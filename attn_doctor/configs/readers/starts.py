@@ -224,7 +224,9 @@ def _said_by(one: Format, command: Command) -> Setting | None:
         return variable
     if not command.words:
         return None
-    word, line = command.words[one.begins(command)]
+    scripts = [each for each in command.words if each[0].endswith(".py")]
+    first = command.words[one.begins(command)]
+    word, line = scripts[0] if one.names_of_others and scripts else first
     return Setting(word, True, line)
 
 

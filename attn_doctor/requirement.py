@@ -7,7 +7,7 @@ importing the parsers of `packaging` takes as long as all probes together. It re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -73,6 +73,67 @@ def satisfies(version: str, specifier: str) -> bool:
         return SpecifierSet(specifier).contains(version, prereleases=True)
     public = Version(seen[1])
     return all(_holds(public, one) for one in clauses)
+
+
+def satisfiable(one: str, other: str) -> bool:
+    """Whether a version fits both: tries the versions that they name and the next ones."""
+    both = ",".join(filter(None, (one, other)))
+    tried = _named(both)
+    return tried is None or any(_fits(version, both) for version in tried)
+
+
+def wants_older(one: str, other: str) -> bool:
+    """Whether the versions named that fit `one` are all older than those that fit `other`."""
+    tried = _named(f"{one},{other}") or ()
+    fit = [Version(version) for version in tried if _fits(version, one)]
+    others = [Version(version) for version in tried if _fits(version, other)]
+    return bool(fit) and bool(others) and max(fit) < min(others)
+
+
+def combined(specifiers: Iterable[str]) -> str:
+    """Return one specifier for all: of several lower or upper bounds only the closest."""
+    clauses = dict.fromkeys(part for one in specifiers for part in one.split(",") if part)
+    kept = [one for one in clauses if not any(_closer(other, one) for other in clauses)]
+    return ",".join(sorted(kept))
+
+
+def _closer(one: str, other: str) -> bool:
+    """Whether the bound `one` makes the bound `other` needless."""
+    mine, theirs = _CLAUSE.fullmatch(one), _CLAUSE.fullmatch(other)
+    if one == other or mine is None or theirs is None or mine[3] or theirs[3]:
+        return False
+    try:
+        version, bound = Version(mine[2]), Version(theirs[2])
+    except ValueError:
+        return False
+    same = version == bound and mine[1] in "<>" and theirs[1] != mine[1]
+    if theirs[1] in (">=", ">"):
+        return mine[1] in (">=", ">") and (version > bound or same)
+    return theirs[1] in ("<=", "<") and mine[1] in ("<=", "<") and (version < bound or same)
+
+
+def _fits(version: str, specifier: str) -> bool:
+    from packaging.specifiers import SpecifierSet
+
+    return SpecifierSet(specifier).contains(version, prereleases=True)
+
+
+def _named(specifier: str) -> list[str] | None:
+    """The versions that a specifier names, and the next ones; None where it names none as such."""
+    from packaging.specifiers import SpecifierSet
+
+    found = ["0", "999999"]
+    for part in SpecifierSet(specifier):
+        text = part.version.removesuffix(".*")
+        try:
+            numbers = list(Version(text).release)
+        except ValueError:  # also a number of more digits than Python converts
+            return None  # `===` with text that is not a version: leave it to the installer
+        found += [text, ".".join(map(str, [*numbers, 1]))]
+        found.append(".".join(map(str, [*numbers[:-1], numbers[-1] + 1])))
+        if numbers[-1]:
+            found.append(".".join(map(str, [*numbers[:-1], numbers[-1] - 1, 999999])))
+    return found
 
 
 def names_prerelease(specifier: str) -> bool:

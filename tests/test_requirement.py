@@ -12,7 +12,15 @@ from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import Requirement as Parsed
 from packaging.specifiers import SpecifierSet
 
-from attn_doctor.requirement import Requirement, applicable, names_prerelease, satisfies
+from attn_doctor.requirement import (
+    Requirement,
+    applicable,
+    combined,
+    names_prerelease,
+    satisfiable,
+    satisfies,
+    wants_older,
+)
 
 ENVIRONMENT = {
     "os_name": "posix",
@@ -170,3 +178,33 @@ def test_simple_lines_need_no_parser() -> None:
 )
 def test_a_long_line_takes_no_time(text: str) -> None:
     assert applicable(text, [ENVIRONMENT]) is None
+
+
+@pytest.mark.parametrize(
+    ("specifiers", "expected"),
+    [
+        ((">=1.0", ">=1.2", ""), ">=1.2"),
+        (("<3.0,>=1.32", "<2.0,>=1.5"), "<2.0,>=1.32"),
+        ((">=1.0", ">1.0"), ">1.0"),
+        (("<=2", "<2"), "<2"),
+        (("==1.*", ">=1.2", "!=1.3"), "!=1.3,==1.*,>=1.2"),
+    ],
+)
+def test_combined_keeps_the_closest_bounds(specifiers: tuple[str, ...], expected: str) -> None:
+    assert combined(specifiers) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "fit", "older"),
+    [
+        ("<1.0,>=0.34", "<3.0,>=1.32", False, True),
+        (">=1.32", "<1.0", False, False),
+        ("==1.0", "==2.0", False, True),
+        (">=1", "<3", True, False),
+        ("~=1.4", ">=2", False, True),
+        ("===odd", ">=2", True, False),
+    ],
+)
+def test_two_specifiers_together(one: str, other: str, fit: bool, older: bool) -> None:
+    assert satisfiable(one, other) == fit
+    assert wants_older(one, other) == older

@@ -295,6 +295,20 @@ class UnmetRequirement(Struct, frozen=True, kw_only=True):
     """What it requires, as for pip: `packaging>=20.0`."""
     installed: Version | None = None
     """The version that is installed; empty if none is."""
+    together: str | None = None
+    """What all installed packages that require it accept, as for pip; empty if nothing is."""
+    rival: str | None = None
+    """An installed package that excludes it: `huggingface-hub>=1.32 for diffusers 0.42.1`; empty if
+    there is none."""
+    renewed: str | None = None
+    """The package that must be newer, because it requires a release that another one excludes:
+    `transformers>4.57.1`; empty if there is none."""
+    beside: str | None = None
+    """That other package, as it is installed: `diffusers==0.42.1`."""
+    lowered: str | None = None
+    """Otherwise the other package has to be older: `diffusers<0.42.1`."""
+    unchanged: str | None = None
+    """Then this one stays as it is: `transformers==4.57.1`."""
 
 
 class Dispatcher(Struct, frozen=True, kw_only=True):

@@ -10,10 +10,9 @@ from itertools import product
 
 from msgspec import Struct
 from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
 
 from attn_doctor.fixes.distributions import normal
+from attn_doctor.requirement import satisfiable
 from attn_doctor.shell.commands import split_assignments
 
 #: Options that take a value in the next element.
@@ -142,22 +141,3 @@ def _index(call: PipCall) -> str:
 
 def _parts(specifier: str) -> list[str]:
     return [part for part in specifier.split(",") if part]
-
-
-def satisfiable(one: str, other: str) -> bool:
-    """Return whether a version fits both: tries the versions that they name and the next ones."""
-    both = SpecifierSet(",".join(filter(None, (one, other))))
-    if not str(both):
-        return True
-    tried = ["0", "999999"]
-    for part in both:
-        text = part.version.removesuffix(".*")
-        try:
-            numbers = list(Version(text).release)
-        except ValueError:  # also a number of more digits than Python converts
-            return True  # `===` with text that is not a version: leave it to the installer
-        tried += [text, ".".join(map(str, [*numbers, 1]))]
-        tried.append(".".join(map(str, [*numbers[:-1], numbers[-1] + 1])))
-        if numbers[-1]:
-            tried.append(".".join(map(str, [*numbers[:-1], numbers[-1] - 1, 999999])))
-    return any(both.contains(version, prereleases=True) for version in tried)

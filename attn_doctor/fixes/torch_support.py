@@ -8,7 +8,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from attn_doctor.facts import Facts
-from attn_doctor.fixes.pip_arguments import PipCall, Wanted, satisfiable
+from attn_doctor.fixes.pip_arguments import PipCall, Wanted
+from attn_doctor.requirement import satisfiable
 
 
 def bounded(call: PipCall, facts: Facts) -> PipCall:

@@ -20,6 +20,7 @@ from attn_doctor.host import Host
 from attn_doctor.json_files import JsonError, decode
 from attn_doctor.probes.distributions import Distribution, Distributions, Site
 from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed.agreement import agreed
 from attn_doctor.probes.installed.imports import Imports
 from attn_doctor.probes.installed.origin import Built, Origin, built, module_path, origin, said_by
 from attn_doctor.probes.installed.requirements import required
@@ -121,7 +122,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """Return one field of `Facts` for each of `FIELDS`, and the requirements that are not met."""
     imports = imports_of(host, site)
     return {
-        "unmet_requirements": imports.unmet,
+        "unmet_requirements": agreed(host, site, imports.unmet),
         **{field: _package(host, site, gaps, field, imports) for field in PACKAGES},
     }
 

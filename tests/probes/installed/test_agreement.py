@@ -1,0 +1,57 @@
+"""What several installed packages require of the same distribution."""
+
+from __future__ import annotations
+
+from attn_doctor.facts import UnmetRequirement
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed import packages
+from tests.probes.environments import distribution, environment
+
+
+def unmet(*installed: tuple[str, str, tuple[str, ...]]) -> dict[str, UnmetRequirement]:
+    """The unmet requirements of an environment, by what is required."""
+    parts = (distribution(name, version, requires=needs) for name, version, needs in installed)
+    host, site = environment(*parts)
+    found = packages.read(host, site, Gaps())["unmet_requirements"]
+    return {one.needs: one for one in found}
+
+
+def test_what_all_accept() -> None:
+    found = unmet(
+        ("diffusers", "0.42.1", ("huggingface-hub<3.0,>=1.32.0",)),
+        ("peft", "0.19", ("huggingface-hub>=1.40,<4",)),
+        ("huggingface_hub", "1.30.0", ()),
+    )["huggingface-hub<3.0,>=1.32.0"]
+    assert (found.together, found.rival) == ("huggingface-hub<3.0,>=1.40", "")
+    assert found.renewed == ""
+
+
+def test_two_packages_exclude_each_other() -> None:
+    found = unmet(
+        ("diffusers", "0.42.1", ("huggingface-hub<3.0,>=1.32.0",)),
+        ("transformers", "4.57.1", ("huggingface-hub<1.0,>=0.34.0", "tokenizers<=0.23.0,>=0.22.0")),
+        ("huggingface_hub", "1.33.0", ()),
+        ("tokenizers", "0.23.1", ()),
+    )
+    hub = found["huggingface-hub<1.0,>=0.34.0"]
+    assert hub.rival == "huggingface-hub<3.0,>=1.32.0 for diffusers 0.42.1"
+    # Its other requirements are gone with its release.
+    other = found["tokenizers<=0.23.0,>=0.22.0"]
+    assert other.rival == ""
+    for one in (hub, other):
+        assert (one.together, one.renewed, one.beside) == (
+            "", "transformers>4.57.1", "diffusers==0.42.1",
+        )  # fmt: skip
+        assert (one.lowered, one.unchanged) == ("diffusers<0.42.1", "transformers==4.57.1")
+
+
+def test_both_are_unmet_and_get_one_command() -> None:
+    found = unmet(
+        ("diffusers", "0.42.1", ("huggingface-hub>=1.32.0",)),
+        ("transformers", "4.57.1", ("huggingface-hub<1.0,>=0.34.0",)),
+        ("huggingface_hub", "0.10.0", ()),
+    )
+    assert len(found) == 2
+    assert {(one.renewed, one.beside) for one in found.values()} == {
+        ("transformers>4.57.1", "diffusers==0.42.1")
+    }

@@ -188,13 +188,11 @@ class Linking:
         while pending:
             path = pending.pop(0)
             binary = self.binary(path)
-            # `displaced` reports a damaged library of LD_LIBRARY_PATH.
-            if binary.damaged and self._host.parent(path) not in self._first:
+            # A damaged library of LD_LIBRARY_PATH is reported by `displaced`.
+            if binary.damaged and self._host.parent(path) == self._torch:
                 self.torch_unclear = f"{path}: {binary.damaged}"
-                if not binary.unread and self._host.parent(path) == self._torch:
-                    self.torch_faults.append(
-                        f"torch/lib/{path.rpartition('/')[2]}: {binary.damaged}"
-                    )
+                if not binary.unread:
+                    self.torch_faults.append(f"torch/lib/{_file(path)}: {binary.damaged}")
             loaded.setdefault(binary.soname or path.rpartition("/")[2], path)
             for name in binary.needed:
                 if name in loaded:

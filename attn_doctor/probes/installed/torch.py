@@ -72,7 +72,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             from_pythonpath=_from_pythonpath(host, site, path),
             from_pypi=_from_pypi(one, said),
             missing_libraries=missing,
-            **_foreign(missing, displaced),
+            **_foreign(displaced),
             **_gpu_code(host, path, said, gaps),
             flex_import_error=(
                 next(filter(None, (imports.error("torch", one) for one in FLEX)), "")
@@ -136,7 +136,7 @@ def _libraries(
 
     Those of others that Linux's loader would not find, faults of torch's own, a symbol that a
     wheel of another version than torch requires does not define, and a library of LD_LIBRARY_PATH
-    with which torch does not load.
+    with which torch does not load; None if that is unknown.
     """
     if host.platform.os != "linux" or not path:
         reason = (
@@ -146,28 +146,29 @@ def _libraries(
             gaps.add(f"torch.{name}", reason)
         return None, [], "", None
     linking = Linking(host, site, path, host.join(site.prefix, "bin", "python3"))
+    nothing = Displaced("", "", "")
+    plain = not any(host.environ.get(name) for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"))
     if linking.torch_unclear:
-        for name in _LOADED:
+        for name in _LOADED[: 1 if plain else None]:
             gaps.add(f"torch.{name}", linking.torch_unclear)
-        return None, linking.torch_faults, "", None
+        return None, linking.torch_faults, "", nothing if plain else None
     if linking.torch_missing:
-        return linking.torch_missing, linking.torch_faults, "", None
-    displaced = linking.displaced()
+        return linking.torch_missing, linking.torch_faults, "", nothing
+    displaced = linking.displaced() or nothing
     lacking = _symbols(host, site, linking, path)
-    if displaced is not None and not lacking:
+    if displaced.path and not lacking:
         lacking = f"{displaced.path} is loaded first, and {displaced.lacks}"
     return (), linking.torch_faults, lacking, displaced
 
 
-def _foreign(missing: tuple[str, ...] | None, displaced: Displaced | None) -> dict[str, Any]:
+def _foreign(displaced: Displaced | None) -> dict[str, Any]:
     """Return the facts of the library that LD_LIBRARY_PATH or LD_PRELOAD puts first."""
-    if missing is None:
+    if displaced is None:
         return {}
-    one = displaced or Displaced("", "", "")
     return {
-        "foreign_library": one.path,
-        "foreign_fault": one.lacks,
-        "foreign_variable": one.variable,
+        "foreign_library": displaced.path,
+        "foreign_fault": displaced.lacks,
+        "foreign_variable": displaced.variable,
     }
 
 

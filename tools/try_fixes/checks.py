@@ -21,11 +21,12 @@ from attn_doctor.derived.releases import tag as cuda_tag
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import PACKAGES, Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix, Severity, Verdict
-from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call, satisfiable
+from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
 from attn_doctor.fixes.postconditions import unmet, with_build
 from attn_doctor.install.builds import TorchBuild, fit, published
 from attn_doctor.install.offered import offered
 from attn_doctor.pretend import pretend
+from attn_doctor.requirement import satisfiable
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rule, fill_fix, fitting_fixes, lookups
 from attn_doctor.rulebook.rule import Rule

@@ -18,7 +18,9 @@ def test_no_log_unless_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "level"), [(["-vv"], ""), ([], "debug"), ([], "DEBUG")], ids=str
+    ("arguments", "level"),
+    [(["-vv"], ""), pytest.param([], "debug", marks=pytest.mark.thorough)],
+    ids=str,
 )
 def test_the_log_shows_each_probe_and_each_program(arguments: list[str], level: str) -> None:
     done = process("check", *arguments, "--python", sys.executable, ATTN_DOCTOR_LOG=level)

@@ -128,6 +128,7 @@ def by_packaging(line: str, environments: list[dict[str, str]]) -> Requirement |
 @example("2.0", "> 2.0, >=2")
 @example("unknown", "==1.*")
 @example("2.4-custom", ">=1")
+@pytest.mark.thorough
 def test_a_version_satisfies_as_packaging_says(version: str, specifier: str) -> None:
     try:
         wanted = SpecifierSet(specifier).contains(version, prereleases=True)
@@ -152,6 +153,7 @@ def test_a_line_of_metadata_reads_as_packaging_says(line: str, extras: tuple[str
     st.none() | MARKERS,
 )
 @settings(max_examples=400, deadline=None)
+@pytest.mark.thorough
 def test_a_requirement_reads_as_packaging_says(
     name: str, specifier: str, marker: str | None
 ) -> None:

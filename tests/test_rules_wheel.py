@@ -229,6 +229,7 @@ def test_what_another_user_could_change_is_refused(run: Run, tmp_path: Path) -> 
     ],
 )
 @pytest.mark.posix
+@pytest.mark.thorough
 def test_an_update_that_does_not_fit_is_not_used(
     changed: dict[str, str], why: str, run: Run, tmp_path: Path
 ) -> None:
@@ -270,6 +271,7 @@ def _wrong(line: str) -> str:
     ids=["schema", "release", "name", "digest", "outside", "code", "place", "rule", "backend"],
 )
 @pytest.mark.posix
+@pytest.mark.thorough
 def test_what_is_not_right_is_refused(
     texts: dict[str, str], more: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
@@ -291,6 +293,7 @@ def test_a_file_that_is_not_a_wheel(tmp_path: Path) -> None:
     [(b"PK\1\2", 8, 1, "encrypted"), (b"PK\3\4", 30, 0, "differ")],
     ids=["a flag", "a name"],
 )
+@pytest.mark.thorough
 def test_a_wheel_with_one_changed_byte(
     tmp_path: Path, header: bytes, place: int, value: int, said: str
 ) -> None:

@@ -103,6 +103,7 @@ def run_with(doctor: Attack, tmp_path: Path) -> Callable[[tuple[str, ...], str],
         for one in ARGUMENTS
     ],
 )
+@pytest.mark.thorough
 def test_the_exit_code_is_the_result_whatever_the_streams_are(
     run_with: Callable[..., Run], command: tuple[str, ...], names: tuple[str, ...]
 ) -> None:
@@ -193,6 +194,7 @@ def test_a_private_file_stays_private(doctor: Attack, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
+@pytest.mark.thorough
 def test_a_trap_of_another_user_is_not_written_through(
     doctor: Attack, tmp_path: Path, as_root: None, kind: str
 ) -> None:

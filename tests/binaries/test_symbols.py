@@ -68,6 +68,7 @@ def test_one_not_there(tmp_path: Path, style: str) -> None:
 
 
 @pytest.mark.parametrize("newer", ["provider", "user"])
+@pytest.mark.thorough
 def test_the_other_abi(tmp_path: Path, newer: str) -> None:
     old = "-D_GLIBCXX_USE_CXX11_ABI=0"
     user, made = pair(

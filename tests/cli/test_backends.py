@@ -255,6 +255,7 @@ def test_a_policy_may_require_backends(tmp_path: Path) -> None:
     assert run(*words, cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.thorough
 def test_the_linter_checks_the_catalogue(tmp_path: Path) -> None:
     assert "45 backends: 89 names" in run("rules", "lint").stdout
     place = tmp_path / "tables" / "backends"

@@ -23,6 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return into
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [(), ("--require", "sage"), ("--fail-on", "info")], ids=str)
 def test_each_machine_has_the_result_of_its_own_check(
     folder: Path, options: tuple[str, ...]

@@ -95,6 +95,7 @@ def test_what_is_plain_means_the_same_to_typer(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", options())
+@pytest.mark.thorough
 def test_each_option_is_plain_or_left_to_typer(name: str) -> None:
     """Plain is an option without a number and without an effect of its own."""
     taken = [

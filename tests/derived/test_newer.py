@@ -173,6 +173,7 @@ def snapshot(tmp_path: Path) -> Path:
 SENTENCE = f"Diffusers 0.99.0 is newer than these rules know ({KNOWN['diffusers']})"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -117,6 +117,7 @@ def test_the_action_finds_its_programs_on_every_system(layout: str, tmp_path: Pa
 
 
 @bash
+@pytest.mark.thorough
 def test_the_action_fails_on_problems_and_writes_every_result(
     programs: Path, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_the_action_fails_on_problems_and_writes_every_result(
 
 
 @bash
+@pytest.mark.thorough
 def test_the_action_passes_options_on(programs: Path, tmp_path: Path) -> None:
     healthy = snapshot(tmp_path, HEALTHY)
     code, output, _ = action(programs, tmp_path, facts=healthy, fail_on="never", config="--strict")
@@ -138,6 +140,7 @@ def test_the_action_passes_options_on(programs: Path, tmp_path: Path) -> None:
 
 
 @bash
+@pytest.mark.thorough
 def test_a_required_backend_fails_the_action(programs: Path, tmp_path: Path) -> None:
     code, output, _ = action(
         programs, tmp_path, facts=snapshot(tmp_path, CPU_TORCH), fail_on="never", require="flash"
@@ -147,6 +150,7 @@ def test_a_required_backend_fails_the_action(programs: Path, tmp_path: Path) -> 
 
 
 @bash
+@pytest.mark.thorough
 def test_an_environment_is_examined_where_no_snapshot_is_given(
     programs: Path, tmp_path: Path
 ) -> None:
@@ -165,6 +169,7 @@ def test_the_workflows_are_valid() -> None:
 
 
 @bash
+@pytest.mark.thorough
 def test_gitlab_s_command_writes_its_reports(programs: Path, tmp_path: Path) -> None:
     job = yaml(EXAMPLES / "gitlab-ci.yml")["attention"]
     command = job["script"][-1].replace("/opt/attn-doctor/bin/", "")
@@ -190,6 +195,7 @@ def test_the_hooks_name_commands_that_exist() -> None:
 
 
 @bash
+@pytest.mark.thorough
 def test_the_entrypoint_checks_and_becomes_the_command(programs: Path, tmp_path: Path) -> None:
     run = f"sh {shlex.quote(str(EXAMPLES / 'entrypoint.sh'))} sh -c 'echo up; exit 7'"
     done = shell(run, programs, tmp_path, ATTN_DOCTOR_FAIL_ON="never")
@@ -205,6 +211,7 @@ def test_the_entrypoint_checks_and_becomes_the_command(programs: Path, tmp_path:
 
 
 @bash
+@pytest.mark.thorough
 def test_the_prolog_drains_only_for_problems_of_the_node(programs: Path, tmp_path: Path) -> None:
     run = f"sh {shlex.quote(str(EXAMPLES / 'slurm-prolog.sh'))}"
     assert shell(run, programs, tmp_path).returncode == 0  # a job without GPUs
@@ -219,6 +226,7 @@ def test_the_prolog_drains_only_for_problems_of_the_node(programs: Path, tmp_pat
 
 
 @bash
+@pytest.mark.thorough
 def test_the_image_s_commands_run(programs: Path, tmp_path: Path) -> None:
     text = (EXAMPLES / "Dockerfile").read_text("utf-8")
     checked = re.search(r"^RUN (attn-doctor check .*)$", text, re.MULTILINE)
@@ -235,6 +243,7 @@ def test_the_image_s_commands_run(programs: Path, tmp_path: Path) -> None:
 
 
 @bash
+@pytest.mark.thorough
 def test_the_init_container_runs(programs: Path, tmp_path: Path) -> None:
     pod = yaml(EXAMPLES / "kubernetes.yaml")
     assert (pod["apiVersion"], pod["kind"]) == ("v1", "Pod")

@@ -73,7 +73,10 @@ def rules() -> tuple[Rule, ...]:
     return library.load()
 
 
-@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize(
+    "carrier",
+    [pytest.param(one, marks=[pytest.mark.thorough] * (at % 3)) for at, one in enumerate(CARRIERS)],
+)
 def test_the_cause_is_found_through_a_carrier(
     carrier: str, rules: tuple[Rule, ...], tmp_path: Path
 ) -> None:

@@ -177,7 +177,7 @@ def test_a_distribution_that_was_changed_again_is_left(uv_env: Environment) -> N
 @pytest.mark.parametrize(
     ("how", "where"),
     [
-        (how, where)
+        pytest.param(how, where, marks=[pytest.mark.thorough] * (where != "building"))
         for how in ("kill", "interrupt")
         for where in ("keeping", "building", "installing")
     ],

@@ -37,6 +37,7 @@ def wrong(
     return [*faults(Tried(rule, fix, facts), KEPT)]
 
 
+@pytest.mark.thorough
 def test_every_fix_on_windows() -> None:
     chosen = [(WINDOWS, machine(WINDOWS))]
     found = [(rule.id, *one) for rule in RULES for one in failures(rule, KEPT, chosen)]

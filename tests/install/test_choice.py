@@ -291,6 +291,7 @@ def _answer(asked: Asked) -> Choice | Conflict:
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.thorough
 def test_no_better_set_exists(seed: int) -> None:
     """Twenty random demands for each seed; 30 seeds were run once."""
     generator = random.Random(seed)

@@ -83,6 +83,7 @@ def test_killed_at_random_moments(large: Environment, whole: bool) -> None:
 
 
 @pytest.mark.posix
+@pytest.mark.thorough
 def test_two_at_once(large: Environment) -> None:
     """The second refuses and changes nothing; the first ends well."""
     first = started(large, "torch", "--yes")

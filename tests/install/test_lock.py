@@ -53,6 +53,7 @@ def lock(words: str, name: str, form: Form, uv: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.thorough
 def test_requirements_with_hashes(name: str, uv: str, offered: Path) -> None:
     text = lock("torch hub", name, "requirements", uv, offered)
     assert "torch==2.15.0" in text

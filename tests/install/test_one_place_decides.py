@@ -96,7 +96,11 @@ def agrees(name: str, fixes: tuple[Fix, ...], *of: str) -> None:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-@pytest.mark.parametrize("of", MACHINES, ids=" ".join)
+@pytest.mark.parametrize(
+    "of",
+    [pytest.param(one, marks=[pytest.mark.thorough] * (at % 4)) for at, one in enumerate(MACHINES)],
+    ids=" ".join,
+)
 def test_check_require(of: tuple[str, ...], name: str) -> None:
     call = AttentionCall(phase="inference", dtype="fp16")
     demand = Required(names=(name,), calls=(call,))
@@ -110,6 +114,7 @@ def test_check_require(of: tuple[str, ...], name: str) -> None:
 
 
 @pytest.mark.parametrize("of", MACHINES, ids=" ".join)
+@pytest.mark.thorough
 def test_backends(of: tuple[str, ...]) -> None:
     call = AttentionCall(phase="inference", dtype="fp16")
     facts = examined(*of)
@@ -131,6 +136,7 @@ def _itself(facts: Facts) -> Facts:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.thorough
 def test_explain(name: str) -> None:
     text = f"ModuleNotFoundError: No module named '{MODULES[name]}'"
     compared = set()
@@ -151,6 +157,7 @@ def test_explain(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.thorough
 def test_fix_leaves_another_torch_to_install(name: str) -> None:
     """`fix` applies wheels and builds itself, and never a plan that `install` would not make."""
     run = ("MAX_JOBS=2", "pip", "install", "--no-build-isolation", BACKENDS[name])

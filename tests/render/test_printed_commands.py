@@ -173,7 +173,14 @@ FORMATS: dict[str, Callable[[Diagnosis], str]] = {
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("machine", ["named", "cpu", "nothing is known"])
+@pytest.mark.parametrize(
+    "machine",
+    [
+        "named",
+        pytest.param("cpu", marks=pytest.mark.thorough),
+        pytest.param("nothing is known", marks=pytest.mark.thorough),
+    ],
+)
 def test_every_format_prints_them_so(machine: str, format: str) -> None:
     found = everything_wrong(machine)
     assert not faults(FORMATS[format](found), found.facts)

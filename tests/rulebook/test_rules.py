@@ -38,6 +38,7 @@ AREAS = {area: list(rules) for area, rules in groupby(RULES, lambda rule: rule.i
 each_area = pytest.mark.parametrize("rules", AREAS.values(), ids=AREAS)
 
 
+@pytest.mark.thorough
 def test_lint_has_no_complaint() -> None:
     rules, complaints = lint(library.folder())
     assert [f"{one.rule}: {one.text}" for one in complaints] == []

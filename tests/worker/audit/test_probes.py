@@ -112,6 +112,7 @@ def test_every_entry_says_why() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.thorough
 def test_every_backend_has_programs(name: str) -> None:
     kinds = [
         SIMPLEST,

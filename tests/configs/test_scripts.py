@@ -248,6 +248,31 @@ def test_unsloth_decides_by_itself(tmp_path: Path) -> None:
     assert "Unsloth replaces" in one.phases[0].undecided
 
 
+@pytest.mark.parametrize(("sm", "backend"), [(90, "flash"), (75, "eager")])
+def test_a_condition_on_the_gpu(sm: int, backend: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "if torch.cuda.get_device_capability()[0] >= 8:\n"
+        "    attn_implementation = 'flash_attention_2'\nelse:\n    attn_implementation = 'eager'\n"
+        "m = A.from_pretrained('a', attn_implementation=attn_implementation)\nm.generate(x)\n"
+    )
+    facts = replace(machine(sm=sm), flash_attn=Package(installed=True))
+    (one,) = predict(read(path), facts, evaluated(facts)).phases
+    assert (one.backend, one.when) == (backend, "")
+
+
+def test_an_attribute_that_transformers_does_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "from transformers import AutoModelForCausalLM\n"
+        "m = AutoModelForCausalLM.from_pretrained('a')\n"
+        "m.config.attn_implementation = 'flash_attention_2'\nm.generate(x)\n"
+    )
+    one = predicted(path)
+    assert [each.backend for each in one.phases] == ["native"]
+    assert any("line 3: m.config.attn_implementation has no effect" in note for note in one.notes)
+
+
 def test_unsloth_without_a_choice(tmp_path: Path) -> None:
     path = tmp_path / "run.py"
     path.write_text(
@@ -411,7 +436,8 @@ def test_a_script_whose_name_says_that_it_trains(tmp_path: Path) -> None:
     path = script(tmp_path, "train_dreambooth.main()\n")
     (one,) = predicted(path.rename(path.with_name("train_lora.py"))).phases
     assert (one.phase, one.backend) == ("training", "")
-    (one,) = predicted(path.parent.joinpath("train_lora.py").rename(path)).phases
+    path.parent.joinpath("train_lora.py").rename(path)
+    (one,) = predicted(path).phases
     assert (one.phase, one.backend) == ("inference", "native")
 
 
@@ -512,6 +538,7 @@ def test_a_branch_that_returns_leaves_the_rest_to_the_other(tmp_path: Path) -> N
         ("optimizer.step()\nm.generate(x)\n", ["training"]),
         ("", ["training", "inference"]),
         ("a = Accelerator()\nm.generate(x)\n", ["training", "inference"]),
+        ("get_peft_model(m)\nm.eval()\n", ["training", "inference"]),
     ],
 )
 def test_what_says_the_phase_of_a_script(more: str, phases: list[str], tmp_path: Path) -> None:

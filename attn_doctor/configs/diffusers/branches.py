@@ -27,6 +27,10 @@ _MODULES = {
 }
 #: Functions that look for the module that their argument names.
 _ASKS = re.compile(r"(?:\w+\.)*(?:find_spec|find_loader|_is_package_available) (\w+)")
+#: `torch.cuda.get_device_capability()[0] >= 8`
+_CAPABILITY = re.compile(
+    r"(?:torch\.)?cuda\.get_device_capability\([^()]{0,20}\)\[0\] ?(>=|>|<=|<|==) ?(\d{1,2})"
+)
 #: Functions that ask for a device other than a GPU of NVIDIA or AMD.
 _DEVICES = ("is_torch_npu_available", "is_npu_available", "is_torch_xla_available")
 #: Conditions of which every combination is tried.
@@ -56,6 +60,8 @@ def _value(branch: Branch, facts: Facts) -> bool | None:
         modules = branch.text.split(", ")
         known = [_installed(_MODULES[one], facts) if one in _MODULES else None for one in modules]
         return False if False in known else None if None in known else True
+    if branch.kind == "other":
+        return _capability(branch.text, facts)
     if branch.kind != "call":
         return None
     name = branch.name.rpartition(".")[2]
@@ -71,6 +77,21 @@ def _value(branch: Branch, facts: Facts) -> bool | None:
         sm = facts.driver.best_sm
         return None if build is None or sm is None else build == "cuda" and sm > 0
     return None
+
+
+def _capability(text: str, facts: Facts) -> bool | None:
+    """Whether a comparison of the GPU's compute capability holds; None for another text."""
+    compared, sm = _CAPABILITY.fullmatch(text), facts.driver.best_sm
+    if compared is None or not sm:
+        return None
+    own, least = sm // 10, int(compared[2])
+    return {
+        ">=": own >= least,
+        ">": own > least,
+        "<=": own <= least,
+        "<": own < least,
+        "==": own == least,
+    }[compared[1]]
 
 
 def _installed(package: str, facts: Facts) -> bool | None:

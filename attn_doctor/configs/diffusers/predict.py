@@ -44,7 +44,10 @@ _IF_LOADED = {
 }
 #: Names of scripts that train.
 _TRAINING = re.compile(r"(?i)(?:^|[_-])(?:train|finetune|fine_tune|dreambooth)(?:[_-]|$)")
-_RUNNING = re.compile(r"(?i)infer|test|eval|generate|sample|predict|demo|export|convert|merge")
+_RUNNING = re.compile(
+    r"(?i)infer|test|eval|generate|sample|predict|demo|export|convert|merge|prepare|preproc|dataset"
+    r"|caption|download|config|util"
+)
 #: Words of functions that replace torch's own, and the backend behind them.
 _REPLACEMENTS = {
     "sage": "sage",
@@ -161,12 +164,16 @@ def phases_of(reading: Reading, wanted: Wanted) -> list[tuple[PhaseName, str]]:
         return [("inference", "")]
     trains = [one.detail for one in reading.calls if one.what == "training"]
     runs = [one.detail for one in reading.calls if one.what == "running"]
-    # vLLM and Diffusers' pipelines run without gradients.
-    runs += ["prepares" for one in reading.calls if one.on.startswith(("VLLM_", "SGLANG_"))]
-    runs += ["prepares" for one in _pipelines(reading) if "Pipeline" in one]
-    if "" in trains or (trains and "" not in runs) or named_for_training(reading):
+    if "" in trains or (trains and not runs):
         return [("training", "")]
-    if runs and not trains:
+    if "" in runs and not trains:
+        return [("inference", "")]
+    if named_for_training(reading):
+        return [("training", "")]
+    # vLLM and Diffusers' pipelines run without gradients.
+    servers = any(one.on.startswith(("VLLM_", "SGLANG_")) for one in reading.calls)
+    pipelines = any("Pipeline" in one for one in _pipelines(reading))
+    if not trains and (runs or servers or pipelines):
         return [("inference", "")]
     return [
         ("training", "code elsewhere trains the model"),
@@ -580,6 +587,11 @@ def _notes(reading: Reading, facts: Facts, newest: str) -> Iterator[str]:
     if facts.diffusers.installed is False and _uses_diffusers(reading):
         yield f"Diffusers is not installed; assumed: {newest}, the newest known release"
     for call in reading.calls:
+        if call.what == "no effect":
+            yield (
+                f"{reading.place(call.line)}: {call.value} has no effect: Transformers reads"
+                " _attn_implementation of a configuration"
+            )
         if call.what == "variable" and call.on == "DIFFUSERS_ATTN_BACKEND" and _late(reading, call):
             yield (
                 f"{reading.place(call.line)} sets DIFFUSERS_ATTN_BACKEND after Diffusers was"

@@ -216,6 +216,8 @@ class _Reader:
                 yield Call("flex compiled", "", dotted(target), node.lineno)
         elif target.attr == "scaled_dot_product_attention":
             yield Call("sdpa replaced", dotted(value), "", node.lineno)
+        elif target.attr == "attn_implementation" and self._is_config(target.value):
+            yield Call("no effect", dotted(target), "", node.lineno)
         elif target.attr in _IMPLEMENTATION:
             on = dotted(target.value)
             if last_name(value) not in _IMPLEMENTATION:  # not a copy of another one's
@@ -226,6 +228,15 @@ class _Reader:
             target.attr == "processor" and "Attn" in _class_of(value)
         ):
             yield Call("set_attn_processor", self._processor(value), "", node.lineno)
+
+    def _is_config(self, node: ast.expr) -> bool:
+        """The configuration of a model, of which only `_attn_implementation` is read."""
+        value = self._names.value(dotted(node))
+        loaded = isinstance(value, ast.Call) and last_name(value.func) == "from_pretrained"
+        whose = dotted(value.func) if isinstance(value, ast.Call) else ""
+        return (isinstance(node, ast.Attribute) and node.attr == "config") or (
+            loaded and "Config" in whose
+        )
 
     # pipe = WanPipeline.from_pretrained("…", torch_dtype=torch.bfloat16, vae=vae).to("cuda")
     def _loaded(self, node: ast.Assign) -> Iterator[Call]:
@@ -470,7 +481,9 @@ class _Reader:
     def _keyword(self, keyword: ast.keyword, function: str) -> Iterator[Call]:
         value, line = keyword.value, keyword.value.lineno
         if keyword.arg in _IMPLEMENTATION:
-            known = last_name(value) not in _IMPLEMENTATION or self._names.text(value)
+            several = [*self._names.values(value, self._scope)]
+            followed = len(several) > 1 or several[0][0] is not value
+            known = followed or last_name(value) not in _IMPLEMENTATION or self._names.text(value)
             if isinstance(value, ast.Attribute) and not known:
                 yield self._optional("attn_implementation", value, "")
             elif known:

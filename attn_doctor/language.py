@@ -2,15 +2,19 @@
 
 A text whose values differ, such as `2 errors`, is a key with names in braces: `{count} errors`. So
 is a text of a rule: `torch {torch.version} is a CPU build`. What a catalogue lacks stays English.
-Only pages for a terminal are translated: JSON and other formats for programs, commands, paths,
-facts and error messages stay as they are. In English no catalogue is loaded.
+Screens say their texts in English. They are translated where all of them pass: a page of a terminal
+(`Terminal.page`) and standard error (`render.edge`), line by line; what is wrapped is translated
+before. So a new text needs no mark: `python tools/translations.py` lists it until it has a
+translation. JSON and other formats for programs, commands, paths, facts and messages of other
+programs stay as they are. In English no catalogue is loaded.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -27,17 +31,40 @@ VARIABLE = "ATTN_DOCTOR_LANG"
 FOLDER = Path(__file__).with_name("translations")
 #: A value of a text: `{count}`, or a fact such as `{torch.version}`.
 SLOT = re.compile(r"\{([a-z_][\w.]*)\}")
-#: Names of values that are one number, or the name of one fact.
+#: Names of values that have one form, such as a number or the name of a fact; a further one of the
+#: same form has a digit behind its name.
 _SHAPES = {
-    "count": r"(\d+)",
+    "count": r"(\d[\d,]*)",
+    "counted": r"(\d[\d,]* [\w' -]+)",
     "rules": r"(\d+)",
     "seconds": r"([\d.]+)",
+    "size": r"([\d.]+ (?:bytes?|[kMGT]B))",
+    "span": r"([\d.]+ (?:s|min|h \d+ min))",
+    "level": r"(\S+)",
+    "word": r"(\S+)",
+    "title": r"((?:(?!\. |`).){1,160}?)",
     "version": r"([\w.+-]+)",
     "rule": r"([\w./;, -]+)",
     "fact": r"([a-z_]\w*(?:\.\w+)+)",
 }
+#: Names of values that stay as they are.
+_KEPT = ("command", "file", "folder", "level", "owner", "path", "variable", "version")
 #: Translations of values inside values.
-_DEEPEST = 3
+_DEEPEST = 4
+_DIGITS = "0123456789"
+#: The edge of a value between a Chinese character and one of another script.
+_BESIDE = re.compile(
+    r"(?<=[\u4e00-\u9fff])\0(?=[\w/`-])(?![\u4e00-\u9fff])|(?<=[\w%`])(?<![\u4e00-\u9fff])\0(?=[\u4e00-\u9fff])"
+)
+#: What stands between texts that are translated one by one, also where one has no translation.
+_LOOSE = (" · ", "; ")
+_SENTENCES = re.compile(r"(?<=[.:])\s+(?=[A-Z`])")
+#: Stands before and behind what is not translated, until the page is complete.
+AS_IT_IS = "\ue000"
+#: A colour or a link of a terminal, and what is not translated.
+_STYLE = re.compile(rf"(\x1b\[[\d;]*m|\x1b\]8;;[^\x1b]*\x1b\\|{AS_IT_IS}[^{AS_IT_IS}]*{AS_IT_IS})")
+#: What stands before the text of a line.
+_MARK = re.compile(r"(?:\s|[✗✓!?·•i-] +|(?:FAIL|ok) +|attn-doctor: |\[ *\d+/\d+\] )*")
 
 
 def chosen(environ: Mapping[str, str] = os.environ) -> str:
@@ -77,8 +104,30 @@ def take_option(words: Sequence[str]) -> list[str]:
 
 
 def say(text: str, language: str) -> str:
-    """`text` in a language of `LANGUAGES`; unchanged where its catalogue has no translation."""
-    return _said(text, catalogue(language), _DEEPEST)
+    """`text` in a language of `LANGUAGES`; unchanged where its catalogue has no translation.
+
+    Of a line of a page: the text behind its mark, or each of its columns. What stands between two
+    `AS_IT_IS` is a command or code.
+    """
+    known = catalogue(language)
+    if AS_IT_IS not in text and "\x1b" not in text:
+        return _columns(text, known)
+    parts = enumerate(_STYLE.split(text))
+    return "".join(part if number % 2 else _columns(part, known) for number, part in parts)
+
+
+def width_of(text: str) -> int:
+    """The columns that `text` fills: two for a wide character, none for a combining one."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0
+        if unicodedata.category(one) in ("Mn", "Me", "Cf")
+        else 2
+        if unicodedata.east_asian_width(one) in "WF"
+        else 1
+        for one in text
+    )
 
 
 class Catalogue(Struct, frozen=True):
@@ -106,15 +155,63 @@ def _literals(text: str) -> list[str]:
     return SLOT.split(text)[::2]
 
 
+def _columns(text: str, known: Catalogue) -> str:
+    """A text without the mark before it, or each of its columns."""
+    mark = _MARK.match(text)
+    begin = mark.end() if mark and text not in known.texts else 0
+    body = text[begin:]
+    if "  " in body.strip() and ("   " in body.strip() or _exact(body, known, _DEEPEST) is None):
+        cells = re.split("( {2,})", body)
+        said = [_columns(cell, known) for cell in cells]
+        if said != cells:
+            return text[:begin] + "".join(_aligned(said, cells))
+    return text[:begin] + _said(body, known, _DEEPEST)
+
+
+def _aligned(cells: Sequence[str], before: Sequence[str]) -> Iterator[str]:
+    """Columns with as many spaces between them as end each where it ended before."""
+    over = 0
+    for number, cell in enumerate(cells):
+        if number % 2:
+            gap = max(len(cell) - over, 1)
+            over += gap - len(cell)
+            yield " " * gap
+        else:
+            over += width_of(cell) - width_of(before[number])
+            yield cell
+
+
 def _said(text: str, known: Catalogue, deep: int) -> str:
+    found = _found(text, known, deep)
+    return text if found is None else found
+
+
+def _found(text: str, known: Catalogue, deep: int) -> str | None:
+    """The translation of a text or of its parts; None if there is none."""
     words = " ".join(text.split())
     if not words or deep == 0:
-        return text
-    found = known.texts.get(words) or _from_template(words, known, deep) or _list(words, known)
-    if found is None:
-        return text
-    before = text[: len(text) - len(text.lstrip())]
-    return before + found + text[len(text.rstrip()) :]
+        return None
+    exact = _exact(text, known, deep)
+    if exact is not None:
+        return exact
+    said = _sentences(words, known, deep) or _list(words, known, deep) or _named(words, known, deep)
+    return None if said is None else _filling(said, text)
+
+
+def _exact(text: str, known: Catalogue, deep: int) -> str | None:
+    """The translation of a text that a catalogue has, with its values; None if it has none."""
+    words = " ".join(text.split())
+    found = known.texts.get(words) or _from_template(words, known, deep) if words else None
+    return None if found is None else _filling(found, text)
+
+
+def _filling(said: str, text: str) -> str:
+    """`said` with the spaces around `text`; those behind it fill a column."""
+    before = len(text) - len(text.lstrip())
+    after = len(text) - len(text.rstrip())
+    if after > 1:
+        after = max(after + width_of(text.strip()) - width_of(said), 1)
+    return " " * before + said + " " * after
 
 
 def _from_template(words: str, known: Catalogue, deep: int) -> str | None:
@@ -123,27 +220,60 @@ def _from_template(words: str, known: Catalogue, deep: int) -> str | None:
         match = _pattern(template).fullmatch(words) if literal in words else None
         if match:
             found = zip(SLOT.findall(template), match.groups(), strict=True)
-            values = {name: _said(value, known, deep - 1) for name, value in found}
+            values = {
+                name: value if name.rstrip(_DIGITS) in _KEPT else _said(value, known, deep - 1)
+                for name, value in found
+            }
             return _filled(known.texts[template], values)
     return None
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    return SLOT.sub(lambda slot: values.get(slot[1], slot[0]), text)
+    """The text with its values; between a Chinese character and a number or word is a space."""
+    said = SLOT.sub(lambda slot: f"\0{values.get(slot[1], slot[0])}\0", text)
+    return _BESIDE.sub(" ", said).replace("\0", "")
 
 
-def _list(words: str, known: Catalogue) -> str | None:
+def _sentences(words: str, known: Catalogue, deep: int) -> str | None:
+    """Several sentences, of which each has a translation."""
+    return _parts(_SENTENCES.split(words), " ", known, deep)
+
+
+def _list(words: str, known: Catalogue, deep: int) -> str | None:
     """`1 error, 2 notes`, of which each part has a translation."""
-    parts = words.split(", ")
-    if len(parts) == 1:
+    for between in _LOOSE:
+        if between in words:
+            loose = between.join(_said(one, known, deep - 1) for one in words.split(between))
+            return None if loose == words else loose
+    for between, join in ((", ", ", "), (" and ", f" {known.texts.get('and', 'and')} ")):
+        said = _parts(words.split(between), join, known, deep)
+        if said is not None:
+            return said
+    return None
+
+
+def _parts(parts: Sequence[str], between: str, known: Catalogue, deep: int) -> str | None:
+    """The parts where all of them have a translation, or are a word that stays."""
+    found = [_found(one, known, deep - 1) for one in parts] if len(parts) > 1 else []
+    missing = [part for part, one in zip(parts, found, strict=True) if one is None] if found else []
+    if len(missing) == len(found) or any(" " in one for one in missing):
         return None
-    said = [known.texts.get(one) or _from_template(one, known, 1) for one in parts]
-    return ", ".join(one for one in said if one) if all(said) else None
+    return between.join(one or part for part, one in zip(parts, found, strict=True))
+
+
+def _named(words: str, known: Catalogue, deep: int) -> str | None:
+    """`inductor: 2 files deleted`: a name that stays, and a text that has a translation."""
+    name, colon, text = words.partition(": ")
+    if not colon or " " in name:
+        return None
+    said = _found(text, known, deep - 1)
+    return None if said is None else f"{_said(name, known, 1)}: {said}"
 
 
 @cache
 def _pattern(template: str) -> re.Pattern[str]:
-    shapes = [_SHAPES.get(name, "(.+?)") for name in SLOT.findall(template)]
+    names = [name.rstrip(_DIGITS) for name in SLOT.findall(template)]
+    shapes = [_SHAPES.get(name, "(.+?)") for name in names]
     first, *literals = map(re.escape, _literals(template))
     rest = zip(shapes, literals, strict=True)
     return re.compile(first + "".join(shape + part for shape, part in rest))

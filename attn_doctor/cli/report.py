@@ -10,6 +10,7 @@ import typer
 
 from attn_doctor.cli import common_options
 from attn_doctor.cli.output_file import write_new
+from attn_doctor.cli.result_options import say
 from attn_doctor.shell.commands import line
 
 if TYPE_CHECKING:
@@ -74,12 +75,10 @@ def report(
         sys.stdout.write(text)
         return
     write_new({Path(output): text}, overwrite=force, remedy=_REMEDY)
-    typer.echo(
-        f"Wrote {output}. Names of users, hosts and projects, GPU ids and tokens are replaced."
-    )
+    say(f"Wrote {output}. Names of users, hosts and projects, GPU ids and tokens are replaced.")
     if not issue:
         command = line(("attn-doctor", "check", "--facts", str(output)))
-        typer.echo(f"Check it on any machine with: {command}")
+        say(f"Check it on any machine with: {command}")
 
 
 def _issue(host: Host, python: str) -> str:
@@ -100,4 +99,4 @@ def _record(host: Host, folder: Path, python: str, force: bool) -> None:
 
     files = {folder / name: text for name, text in record(host, python).items()}
     write_new(files, overwrite=force, folders=True, remedy=_REMEDY)
-    typer.echo(f"Recorded this machine in {folder}: host.json, facts.json, findings.toml.")
+    say(f"Recorded this machine in {folder}: host.json, facts.json, findings.toml.")

@@ -117,6 +117,11 @@ class TableOptions(Struct, frozen=True, kw_only=True):
         return TableFormat.json if self.json else self.format
 
 
+def say(*lines: str) -> None:
+    """Print lines on standard output, in the language of the user."""
+    sys.stdout.write(terminal().page(lines))
+
+
 def terminal(output: str = "") -> Terminal:
     """The terminal behind standard output; for a file one without colour and with all glyphs."""
     from attn_doctor.render.terminal import Terminal

@@ -51,5 +51,5 @@ def fix_lines(
             yield from terminal.wrap(clean(fix.manual), indent)
         # Code and commands are never wrapped, so that they can be copied.
         for line in (*fix.code.splitlines(), *shell_lines(fix, facts)):
-            yield " " * (indent + 2) + terminal.style(clean(line), "green")
+            yield " " * (indent + 2) + terminal.code(clean(line), "green")
         label = "or"

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from attn_doctor.clean import clean, clean_lines, without_commands
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.language import AS_IT_IS, chosen, say
 from attn_doctor.redact import Redacted, redact
 from attn_doctor.site import address
 
@@ -46,14 +47,20 @@ def _allowed() -> re.Pattern[str]:
 
 
 class Edge:
-    """A standard stream that passes all text through `safe`; otherwise it is that stream."""
+    """A standard stream that passes all text through `safe`; otherwise it is that stream.
 
-    def __init__(self, stream: TextIO, *, styled: bool) -> None:
+    `said`: every line is for a person, and is translated.
+    """
+
+    def __init__(self, stream: TextIO, *, styled: bool, said: bool = False) -> None:
         self.stream = stream
         self._styled = styled
+        self._said = said
 
     def write(self, text: str, *, commands: bool = False) -> int:
         """Write a page. `commands`: it consists of commands of a CI service."""
+        if self._said:
+            text = _in_language(text, self.stream)
         return self.stream.write(safe(text, styled=self._styled, commands=commands))
 
     def writelines(self, lines: list[str]) -> None:
@@ -70,7 +77,19 @@ def guard() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, Edge):
-            setattr(sys, name, Edge(stream, styled=_is_styled(stream)))
+            said = name == "stderr"
+            setattr(sys, name, Edge(stream, styled=_is_styled(stream), said=said))
+
+
+def _in_language(text: str, stream: TextIO) -> str:
+    """Each line in the language of the user, if the stream can show it."""
+    try:
+        language = chosen()
+    except AttnDoctorError:  # this may be the message about it
+        return text
+    if not language or (stream.encoding or "").lower().replace("-", "") != "utf8":
+        return text
+    return "\n".join(say(line, language).replace(AS_IT_IS, "") for line in text.split("\n"))
 
 
 def _is_styled(stream: TextIO) -> bool:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.clean import clean
-from attn_doctor.language import chosen
+from attn_doctor.language import AS_IT_IS, chosen, width_of
 
-__all__ = ["Terminal", "clean", "plain"]
+__all__ = ["Terminal", "clean", "plain", "width_of"]
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
 _ASCII = {
@@ -77,9 +77,21 @@ class Terminal(Struct, frozen=True):
         text = self.say(text)
         return text + " " * max(columns - width_of(text), 1 if self.language else 0)
 
-    def style(self, text: str, *styles: str) -> str:
-        """`text` in the given styles, if the output has colour."""
+    def right(self, text: str, columns: int) -> str:
+        """`text` in the language of this terminal, at the right of a column."""
         text = self.say(text)
+        return " " * max(columns - width_of(text), 1) + text
+
+    def style(self, text: str, *styles: str) -> str:
+        """`text` in the language of this terminal and in the given styles."""
+        return self._painted(self.say(text), *styles)
+
+    def code(self, text: str, *styles: str) -> str:
+        """A command or code, which is not translated, in the given styles."""
+        kept = f"{AS_IT_IS}{text}{AS_IT_IS}" if self.language and text else text
+        return self._painted(kept, *styles)
+
+    def _painted(self, text: str, *styles: str) -> str:
         if not (self.colour and text and styles):
             return text
         return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
@@ -97,7 +109,9 @@ class Terminal(Struct, frozen=True):
         return text.encode("ascii", "replace").decode()
 
     def page(self, lines: Iterable[str]) -> str:
-        """A whole text of `lines`, in the characters that this terminal can show."""
+        """A whole text of `lines`, in the language and characters of this terminal."""
+        if self.language:
+            lines = [self.say(line).replace(AS_IT_IS, "") for line in lines]
         return self.glyphs("\n".join(lines)) + "\n"
 
     def beside(self, head: str, words: str, indent: int, *styles: str) -> Iterator[str]:
@@ -109,6 +123,10 @@ class Terminal(Struct, frozen=True):
     def marked(self, mark: str, words: str, *styles: str) -> Iterator[str]:
         """`words` beside a glyph in the given styles."""
         return self.beside(f"{self.style(mark, *styles)} ", words, 2)
+
+    def quote(self, text: str, indent: int) -> list[str]:
+        """`text` of a log or another program, as it is, as lines of this width."""
+        return [self.code(line) for line in replace(self, language="").wrap(text, indent)]
 
     def wrap(self, text: str, indent: int) -> list[str]:
         """`text` as lines of this width; paths and commands between backticks are kept whole."""
@@ -124,20 +142,6 @@ class Terminal(Struct, frozen=True):
             break_on_hyphens=False,
         )
         return [line.replace(_UNBROKEN, " ") for line in lines]
-
-
-def width_of(text: str) -> int:
-    """The columns that `text` fills: two for a wide character, none for a combining one."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0
-        if unicodedata.category(one) in ("Mn", "Me", "Cf")
-        else 2
-        if unicodedata.east_asian_width(one) in "WF"
-        else 1
-        for one in text
-    )
 
 
 def _is_wide(character: str) -> bool:

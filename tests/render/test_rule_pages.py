@@ -86,7 +86,7 @@ Appears in a log as
 Fix
   Repair it (asks first)
       pip install torch==<torch.version>
-    done when torch.installed is yes
+    done when: torch.installed is yes
 
 Facts in use
   torch.version  Its version.

@@ -116,6 +116,8 @@ def _listed(chosen: BuildOptions) -> str:
 
         return msgspec.json.encode(rows).decode() + "\n"
     width = max(len(name) for name, _, _ in rows)
+    from attn_doctor.cli.result_options import terminal as output
+
     lines = [f"{'preset':<{width}}  kernels  model"]
     lines += [f"{name:<{width}}  {count:>7}  {title}" for name, title, count in rows]
-    return "\n".join(lines) + "\n"
+    return output().page(lines)

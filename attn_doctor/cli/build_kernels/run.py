@@ -143,9 +143,9 @@ def _report(report: Report, exported: Exported | None, options: BuildOptions, co
         return report_json(report, code, exported)
     from attn_doctor.render.build_kernels.text import report_text
 
-    text = report_text(
-        report, terminal_of(sys.stdout), verbose=bool(options.verbose), exported=exported
-    )
+    terminal = terminal_of(sys.stdout)
+    text = report_text(report, terminal, verbose=bool(options.verbose), exported=exported)
     if options.artifact is not None and exported is None:
-        text += f"{options.artifact} was not written: not every kernel was built and reused\n"
+        words = f"{options.artifact} was not written: not every kernel was built and reused"
+        text += terminal.page([words])
     return text

@@ -69,7 +69,8 @@ def _show_plan(programs: list[Program], options: BuildOptions) -> int:
     else:
         from attn_doctor.render.build_kernels.warmup_text import planned_text
 
-        sys.stdout.write("".join(planned_text(program, reason) for program, reason in planned))
+        terminal = terminal_of(sys.stdout)
+        sys.stdout.write("".join(planned_text(*one, terminal) for one in planned))
     return code
 
 
@@ -164,7 +165,8 @@ def _rendered(
         cause = explained([Path(result.log)], "", program.facts) if failed else None
         texts.append(warmup_text(result, program, cause, terminal, exported=exported is not None))
     if exported is not None:
-        texts.append(f"\n{exported_text(exported)}")
+        texts.append(f"\n{exported_text(exported, terminal)}")
     elif options.artifact is not None:
-        texts.append(f"{options.artifact} was not written: not every kernel was built and reused\n")
+        words = f"{options.artifact} was not written: not every kernel was built and reused"
+        texts.append(terminal.page([words]))
     return "".join(texts)

@@ -11,7 +11,7 @@ import typer
 
 from attn_doctor.cli.cache.options import examined
 from attn_doctor.cli.common_options import CacheDir, DryRun, Python
-from attn_doctor.cli.result_options import ResultOptions
+from attn_doctor.cli.result_options import ResultOptions, terminal
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
@@ -55,7 +55,7 @@ def export(
     if result.as_json:
         sys.stdout.write(exported_json(exported))
     else:
-        sys.stdout.write(exported_text(exported, signature))
+        sys.stdout.write(exported_text(exported, terminal(), signature))
 
 
 def import_(
@@ -142,7 +142,7 @@ def _preview(artifact: Artifact, file: Path, facts: Facts, result: ResultOptions
     if result.as_json:
         sys.stdout.write(preview_json(artifact, file, found, code))
     else:
-        sys.stdout.write(preview_text(artifact, file, found))
+        sys.stdout.write(preview_text(artifact, file, found, terminal()))
     return code
 
 
@@ -181,5 +181,5 @@ def _import(
     if result.as_json:
         sys.stdout.write(imported_json(done, found, str(request.folder), code))
     else:
-        sys.stdout.write(imported_text(done, found, str(request.folder)))
+        sys.stdout.write(imported_text(done, found, str(request.folder), terminal()))
     return code

@@ -9,7 +9,7 @@ import typer
 
 from attn_doctor.cli.cache.options import Kinds, OneCache, agreed, examined, selected
 from attn_doctor.cli.common_options import DryRun, Python, Yes
-from attn_doctor.cli.result_options import ResultOptions, terminal
+from attn_doctor.cli.result_options import ResultOptions, say, terminal
 from attn_doctor.cli.streams import shown
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ def _nothing(plans: list[Plan], *, dry_run: bool) -> None:
 
     total = sum(one.bytes for one in plans if not one.refused)
     if dry_run and total:
-        sys.stdout.write(f"{size(total)} would be cleared; nothing was changed.\n")
+        say(f"{size(total)} would be cleared; nothing was changed.")
     elif not any(one.groups for one in plans):
-        sys.stdout.write("Nothing to clear.\n")
+        say("Nothing to clear.")
 
 
 def _finish(plans: list[Plan], done: list[Cleared], code: int, *, text: bool) -> None:

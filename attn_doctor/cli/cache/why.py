@@ -11,7 +11,7 @@ import typer
 
 from attn_doctor.cli.cache.options import examined
 from attn_doctor.cli.common_options import CacheDir, Python
-from attn_doctor.cli.result_options import ResultOptions
+from attn_doctor.cli.result_options import ResultOptions, terminal
 from attn_doctor.errors import AttnDoctorError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def why(
         sys.stdout.write(why_json(str(folder), found, code))
     else:
         remarks = filter(None, [precompiles(os.environ)])
-        sys.stdout.write(why_text(str(folder), found, [*remarks]))
+        sys.stdout.write(why_text(str(folder), found, terminal(), [*remarks]))
     raise typer.Exit(code)
 
 
@@ -90,7 +90,7 @@ def _of_program(
     if result.as_json:
         sys.stdout.write(program_json(str(folder), hits, missed, code))
     else:
-        sys.stdout.write(program_text(str(folder), hits, missed))
+        sys.stdout.write(program_text(str(folder), hits, missed, terminal()))
     return code
 
 

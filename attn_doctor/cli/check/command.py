@@ -304,7 +304,7 @@ def _explain_policy(policy: Policy | None) -> None:
 
     from attn_doctor.render.findings.policy import policy_text
 
-    sys.stdout.write(policy_text(policy, date.today()))
+    sys.stdout.write(policy_text(policy, date.today(), terminal()))
 
 
 class _View(Struct, frozen=True):

@@ -6,6 +6,7 @@ import os
 import sys
 
 from attn_doctor.cli.fix.apply import agreed
+from attn_doctor.cli.result_options import say
 from attn_doctor.cli.streams import shown
 from attn_doctor.fixes import env_snapshot
 from attn_doctor.fixes.journal import reopen, runs
@@ -34,7 +35,7 @@ def undo(id: str, *, redo: bool, dry_run: bool, yes: bool, json: bool) -> int:
     elif not yes and not dry_run:
         why += " To apply it, run the same command with --yes."
     if why:
-        sys.stdout.write(undo_json(plan, 1) if json else why + "\n")
+        sys.stdout.write(undo_json(plan, 1) if json else terminal.page([why]))
         return 1
     undone = apply_undo(run, plan)
     code = 1 if undone.faults else 0
@@ -55,10 +56,10 @@ def forget(id: str) -> int:
     run = chosen(os.environ, id, forget=True)
     with reopen(run) as journal:
         for root in env_snapshot.roots(run):
-            sys.stdout.write(f"removing {root}\n")
+            say(f"removing {root}")
         left = env_snapshot.forget_all(run)
         journal.note("end", result="kept")
     for root in left:
-        sys.stdout.write(f"{root} could not be removed completely\n")
-    sys.stdout.write(f"Run {run.id} cannot be undone or done again any more.\n")
+        say(f"{root} could not be removed completely")
+    say(f"Run {run.id} cannot be undone or done again any more.")
     return 0

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from attn_doctor.cli import completion
 from attn_doctor.cli.common_options import DryRun, Yes
-from attn_doctor.cli.result_options import ResultOptions, terminal
+from attn_doctor.cli.result_options import ResultOptions, say, terminal
 from attn_doctor.cli.source_options import SourceOptions
 from attn_doctor.errors import AttnDoctorError
 
@@ -275,7 +275,7 @@ def _shown(found: Installation, plan: Plan, facts: Facts, result: ResultOptions)
         sys.stdout.write(installation_json(found.demand.words, found, plan, facts, code))
         return code
     _show(found, plan, facts)
-    sys.stdout.write("Nothing was changed: this is only the plan.\n")
+    say("Nothing was changed: this is only the plan.")
     return code
 
 
@@ -401,4 +401,4 @@ def _write_lock(found: Installation, facts: Facts, name: str) -> None:
     from attn_doctor.cli.output_file import write_new
 
     write_new({Path(name): text})
-    sys.stdout.write(f"Wrote {name}.\n")
+    say(f"Wrote {name}.")

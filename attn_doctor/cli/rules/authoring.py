@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attn_doctor.cli import completion
+from attn_doctor.cli.result_options import say
 
 if TYPE_CHECKING:
     from attn_doctor.rulebook.rule import Rule
@@ -52,13 +53,13 @@ def lint(
     ]
     table, about_backends = lint_catalogue(path, [rule.id for rule in rules])
     for complaint in complaints:
-        typer.echo(f"{_relative(Path(complaint.file))}: {complaint.text}")
+        say(f"{_relative(Path(complaint.file))}: {complaint.text}")
     for entry, text in about_backends:
-        typer.echo(f"{_relative(path / 'tables' / 'backends')}: {entry}: {text}")
+        say(f"{_relative(path / 'tables' / 'backends')}: {entry}: {text}")
     if about_backends:
-        typer.echo(f"{plural(len(about_backends), 'complaint')} about the catalogue of backends")
+        say(f"{plural(len(about_backends), 'complaint')} about the catalogue of backends")
     elif complaints:
-        typer.echo(f"{plural(len(complaints), 'complaint')} about {plural(len(rules), 'rule')}")
+        say(f"{plural(len(complaints), 'complaint')} about {plural(len(rules), 'rule')}")
     if complaints or about_backends:
         unreadable = any(complaint.unreadable for complaint in complaints)
         raise typer.Exit(2 if unreadable or (about_backends and table is None) else 1)
@@ -68,13 +69,13 @@ def lint(
         plural(sum(len(symptom.reports) for rule in rules for symptom in rule.symptoms), "report"),
         plural(sum(len(rule.look_alikes) for rule in rules), "look-alike"),
     ]
-    typer.echo(f"No complaints about {plural(len(rules), 'rule')}: {', '.join(counts)}")
+    say(f"No complaints about {plural(len(rules), 'rule')}: {', '.join(counts)}")
     few = sum(bool(rule.symptoms) and len(rule.look_alikes) < 2 for rule in rules)
     if few:
-        typer.echo(f"{plural(few, 'rule')} with symptoms, but with fewer than two look-alikes")
+        say(f"{plural(few, 'rule')} with symptoms, but with fewer than two look-alikes")
     if table is not None:
         examples = sum(len(requirement.examples) for requirement in table.requirements)
-        typer.echo(
+        say(
             f"No complaints about {plural(len(table.backends), 'backend')}:"
             f" {plural(len(table.names), 'name')},"
             f" {plural(len(table.requirements), 'requirement')}, {plural(examples, 'example')}"
@@ -128,9 +129,9 @@ def new(
     cause = matching[0].cause if matching else FILL_IN
     write_new({path: scaffold(id, date.today(), line, cause, facts)}, folders=True)
     for rule in matching:
-        typer.echo(f"Note: {rule.id} matches this line already: {named(rule.title)}")
-    typer.echo(f"Wrote {path}.")
-    typer.echo(f"Next: fill in what `attn-doctor rules lint --rules {folder}` names.")
+        say(f"Note: {rule.id} matches this line already: {named(rule.title)}")
+    say(f"Wrote {path}.")
+    say(f"Next: fill in what `attn-doctor rules lint --rules {folder}` names.")
 
 
 def run(
@@ -168,12 +169,12 @@ def run(
         tests, failures = tests + len(results), failures + len(faults)
         if names:
             for test, fault in results:
-                typer.echo(f"{'FAIL' if fault else 'ok  '}  {rule.id}  {fault or test}")
+                say(f"{'FAIL' if fault else 'ok  '}  {rule.id}  {fault or test}")
         else:
-            typer.echo(f"{'FAIL' if faults else 'ok  '}  {rule.id}  {_counts(rule)}")
+            say(f"{'FAIL' if faults else 'ok  '}  {rule.id}  {_counts(rule)}")
             for fault in faults:
-                typer.echo(f"      {fault}")
-    typer.echo(f"{plural(tests, 'test')}, {plural(failures, 'failure')}")
+                say(f"      {fault}")
+    say(f"{plural(tests, 'test')}, {plural(failures, 'failure')}")
     raise typer.Exit(1 if failures else 0)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attn_doctor.cli.common_options import Yes
-from attn_doctor.cli.result_options import ResultOptions
+from attn_doctor.cli.result_options import ResultOptions, say
 
 if TYPE_CHECKING:
     from attn_doctor.rules_wheel import Staged, State
@@ -30,7 +30,7 @@ def status(*, result: ResultOptions) -> None:
         data = {name: getattr(found, name) for name in found.__struct_fields__}
         sys.stdout.write(json_result(**data))
         return
-    sys.stdout.write("\n".join(_status_lines(found)) + "\n")
+    say(*_status_lines(found))
 
 
 def update(
@@ -76,15 +76,15 @@ def update(
         (target := Path(folder, "rules")).mkdir(mode=0o700)
         staged = rules_wheel.stage(path, target)
         if order(staged.release.version) <= order(before.version):
-            sys.stdout.write(
+            say(
                 f"Nothing to do: rules {before.version} are in use, and the wheel has"
-                f" {staged.release.version}.\n"
+                f" {staged.release.version}."
             )
             return
-        sys.stdout.write("\n".join(_plan_lines(staged, before)) + "\n")
+        say(*_plan_lines(staged, before))
         if not yes:
             _agreed()
-        sys.stdout.write(f"Taken: {rules_wheel.use(staged)}\n")
+        say(f"Taken: {rules_wheel.use(staged)}")
 
 
 def rollback(*, yes: Yes = False) -> None:
@@ -97,13 +97,11 @@ def rollback(*, yes: Yes = False) -> None:
     before = rules_wheel.state()
     what = f"rules {before.previous}" if before.previous else "attn-doctor's own rules"
     if before.updated:
-        sys.stdout.write(f"Return from rules {before.version} to {what}.\n")
+        say(f"Return from rules {before.version} to {what}.")
         if not yes:
             _agreed()
     version = rules_wheel.rollback()
-    sys.stdout.write(
-        f"In use: {f'rules {version}' if version else 'attn-doctor itself has them'}\n"
-    )
+    say(f"In use: {f'rules {version}' if version else 'attn-doctor itself has them'}")
 
 
 def _status_lines(found: State) -> list[str]:

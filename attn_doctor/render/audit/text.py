@@ -50,8 +50,9 @@ def text(report: AuditReport, facts: Facts, terminal: Terminal, *, top: bool = T
 
 def _table(report: AuditReport, terminal: Terminal) -> Iterator[str]:
     wide = max(len(one.title) for one in report.results)
-    head = "".join(name.rjust(_WIDTH) for name in _HEAD)
-    yield terminal.style(f"  {'backend'.ljust(wide)}  {'verdict'.ljust(13)}{head}", "dim")
+    head = "".join(terminal.right(name, _WIDTH) for name in _HEAD)
+    first = f"  {terminal.pad('backend', wide)}  {terminal.pad('verdict', 13)}"
+    yield terminal.style(first + head, "dim")
     for one in report.results:
         verdict = words.verdict(one)
         glyph, colour = _MARKS[verdict]
@@ -59,7 +60,7 @@ def _table(report: AuditReport, terminal: Terminal) -> Iterator[str]:
         cells = "".join(str(number).rjust(_WIDTH) for number in numbers)
         yield (
             f"{terminal.style(glyph, colour)} {one.title.ljust(wide)}"
-            f"  {terminal.style(verdict.ljust(13), colour)}{cells}"
+            f"  {terminal.style(terminal.pad(verdict, 13), colour)}{cells}"
         )
 
 
@@ -71,4 +72,4 @@ def _fault(one: Audited, fault: Fault, terminal: Terminal) -> Iterator[str]:
         yield from labelled(label, value, terminal, indent=11)
     # A program is never wrapped, so that it can be copied.
     for line in fault.program.splitlines():
-        yield "  " + terminal.style(clean(line) if line.strip() else "", "green")
+        yield "  " + terminal.code(clean(line) if line.strip() else "", "green")

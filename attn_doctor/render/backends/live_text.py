@@ -134,8 +134,9 @@ def _table(phase: str, report: LiveReport, terminal: Terminal, verbose: bool) ->
     repeated = {one for one in sentences if sentences.count(one) > 1}
     yield ""
     yield from titled(PHASES.get(phase, phase), shape_of(figures, report.dtype), terminal, 0)
-    head = "".join(_HEAD[at].rjust(_WIDTHS[at]) for at in columns)
-    yield terminal.style(f"  {'backend'.ljust(wide)}  {'verdict'.ljust(13)}{head}", "dim")
+    head = "".join(terminal.right(_HEAD[at], _WIDTHS[at]) for at in columns)
+    first = f"  {terminal.pad('backend', wide)}  {terminal.pad('verdict', 13)}"
+    yield terminal.style(first + head, "dim")
     for result in shown:
         outcome = result.outcomes[phase]
         reason = "see below" if outcome.sentence in repeated else outcome.sentence
@@ -187,7 +188,7 @@ def _row(
 ) -> str:
     """One row. `columns`: the figures that fit; `reason`: why it does not work."""
     glyph, colour = _MARKS[outcome.verdict] if mark else (" ", "dim")
-    verdict = outcome.verdict.value.ljust(13) if mark else " " * 13
+    verdict = terminal.pad(outcome.verdict.value if mark else "", 13)
     if figures is None or (figures.milliseconds is None and not outcome.verdict.works):
         words = "" if figures is None else f"error {error(figures)}; "
         room = max(10, terminal.width - len(name) - _BEFORE)
@@ -274,7 +275,7 @@ def _failure_lines(
         yield from fix_lines(cause.fixes[:_FIXES], facts, terminal)
     if verbose or (cause is None and not failure.type):
         for line in failure.text.splitlines()[: None if verbose else _LINES]:
-            yield terminal.style(f"  | {clean(line)}", "dim")
+            yield "  " + terminal.code(f"| {clean(line)}", "dim")
 
 
 def _cause(cause: Cause) -> str:

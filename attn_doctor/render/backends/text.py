@@ -202,7 +202,7 @@ def _remedies(row: Row, facts: Facts, terminal: Terminal, indent: int) -> Iterat
 def _copied(fix: Fix, facts: Facts, terminal: Terminal, indent: int) -> Iterator[str]:
     """Code and commands, which are never wrapped, so that they can be copied."""
     for line in (*fix.code.splitlines(), *shell_lines(fix, facts)):
-        yield " " * indent + terminal.style(clean(line), "green")
+        yield " " * indent + terminal.code(clean(line), "green")
 
 
 def _rule(rule: str) -> str:

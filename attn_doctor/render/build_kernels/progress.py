@@ -212,7 +212,7 @@ class Bar(_Times):
         if self._bar is not None:
             if self._task is not None:
                 self._bar.remove_task(self._task)
-            shown = clean(f"for {names(plan.targets)}") if plan.targets else ""
+            shown = clean(names(plan.targets)) if plan.targets else ""
             self._task = self._bar.add_task("starting torch", total=len(plan.todo), shown=shown)
 
     def step(self, step: Step) -> None:

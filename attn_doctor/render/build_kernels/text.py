@@ -42,7 +42,7 @@ def report_text(
     lines += _remarks(report, terminal)
     lines += ["", *_last(report, terminal, exported=exported is not None)]
     if exported is not None:
-        lines += ["", *exported_text(exported).splitlines()]
+        lines += ["", *exported_text(exported, terminal).splitlines()]
     return terminal.page(lines)
 
 
@@ -78,7 +78,7 @@ def plan_text(
         words += f"; {refused} cannot be built" if refused else ""
     for note in notes:
         lines += ["", *terminal.wrap(clean(f"Note: {note}."), 0)]
-    return terminal.glyphs("\n".join([*lines, "", terminal.style(words, "bold")])) + "\n"
+    return terminal.page([*lines, "", terminal.style(words, "bold")])
 
 
 def _planned(
@@ -91,7 +91,8 @@ def _planned(
     elif item.todo:
         words = "would verify" if item.state == "unverified" else "would build"
         mark, colour, took = "•", "yellow", f"about {span(item.seconds)}"
-    yield f"{terminal.style(mark, colour)} {words:<12} {took:<12} {_title(item, items)}"
+    said = f"{terminal.pad(words, 12)} {terminal.pad(took, 12)}"
+    yield f"{terminal.style(mark, colour)} {said} {_title(item, items)}"
     why = item.refused or (item.why if item.todo and item.state != "new" else "")
     if why:
         yield from (terminal.style(line, "dim") for line in terminal.wrap(clean(why), _INDENT + 4))
@@ -146,7 +147,8 @@ def cleared_lines(
 
 def _table(results: Sequence[Result], terminal: Terminal) -> Iterator[str]:
     yield ""
-    yield terminal.style(f"  {'state':<12}{'cold':>9}{'reused':>9}{'error':>9}  kernel", "dim")
+    head = "".join(terminal.right(name, 9) for name in ("cold", "reused", "error"))
+    yield terminal.style(f"  {terminal.pad('state', 12)}{head}  {terminal.say('kernel')}", "dim")
     items = [one.kernel for one in results]
     for result in results:
         word, mark, colour = _state(result)
@@ -155,7 +157,8 @@ def _table(results: Sequence[Result], terminal: Terminal) -> Iterator[str]:
         again = f"{build.reuse_seconds:.2f} s" if build and build.reuse_seconds is not None else "-"
         errors = build.errors.values() if build else ()
         error = f"{max(errors):.1e}" if errors else "-"
-        line = f"{word:<12}{cold:>9}{again:>9}{error:>9}  {_title(result.kernel, items)}"
+        word = terminal.pad(word, 12)
+        line = f"{word}{cold:>9}{again:>9}{error:>9}  {_title(result.kernel, items)}"
         yield f"{terminal.style(mark, 'bold', colour)} {clean(line)}"
 
 

@@ -38,16 +38,15 @@ def warmup_text(
     for path, why in ran.kept.items():
         lines += terminal.wrap(clean(f"! {path} could not be removed: {why}"), 0)
     if ran.refused:
-        return terminal.glyphs("\n".join([*lines, *_refused(ran, program, terminal)])) + "\n"
+        return terminal.page([*lines, *_refused(ran, program, terminal)])
     if ran.warmup is None:
-        return terminal.glyphs("\n".join([*lines, *_failed(ran, program, terminal)])) + (
-            "\n" + text(found, terminal) if found is not None else "\n"
-        )
+        cause = text(found, terminal) if found is not None else ""
+        return terminal.page([*lines, *_failed(ran, program, terminal), ""]) + cause
     lines += _done(ran, ran.warmup, program, terminal, exported=exported)
     return terminal.page(lines)
 
 
-def planned_text(program: Program, why: str) -> str:
+def planned_text(program: Program, why: str, terminal: Terminal) -> str:
     """What would be run, and why; for `--dry-run` and `--check`."""
     there = f" for {program.target.title}, on a stub GPU" if program.target else ""
     words = f"would run{there}" if why else f"up to date{there}, and run again only with --force"
@@ -56,7 +55,7 @@ def planned_text(program: Program, why: str) -> str:
         f"  {commands.line(program.argv)}",
         *([f"  {why}"] if why else []),
     ]
-    return "".join(f"{clean(line)}\n" for line in lines)
+    return terminal.page(map(clean, lines))
 
 
 def _failed(ran: WarmupResult, program: Program, terminal: Terminal) -> Iterator[str]:

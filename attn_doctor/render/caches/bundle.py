@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import size
 from attn_doctor.render.json_text import result
-from attn_doctor.render.terminal import clean
+from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.shell import commands
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ _LAYERS = {
 }
 
 
-def exported_text(one: Exported, signature: Path | None = None) -> str:
+def exported_text(one: Exported, terminal: Terminal, signature: Path | None = None) -> str:
     """What was written, what was left out, and the command for the other machine."""
-    return _text(_exported(one, signature))
+    return terminal.page(map(clean, _exported(one, signature)))
 
 
 def _exported(one: Exported, signature: Path | None) -> Iterator[str]:
@@ -86,7 +86,7 @@ def exported_plain(one: Exported) -> dict[str, Any]:
     }
 
 
-def preview_text(artifact: Artifact, file: Path, fits: Fits) -> str:
+def preview_text(artifact: Artifact, file: Path, fits: Fits, terminal: Terminal) -> str:
     """What an artifact holds, and whether it fits this machine."""
     lines = [f"{file}: {_counted(artifact)}, made {artifact.made}"]
     lines += [
@@ -95,7 +95,7 @@ def preview_text(artifact: Artifact, file: Path, fits: Fits) -> str:
         for one in artifact.entries.values()
     ]
     lines += [f"  {' '.join(one.argv)} ({one.device_slot})" for one in artifact.warmups.values()]
-    return _text([*lines, *_fit(artifact, fits)])
+    return terminal.page(map(clean, [*lines, *_fit(artifact, fits)]))
 
 
 def _fit(artifact: Artifact, fits: Fits) -> Iterator[str]:
@@ -127,9 +127,9 @@ def preview_json(artifact: Artifact, file: Path, fits: Fits, code: int) -> str:
     )
 
 
-def imported_text(done: Imported, fits: Fits, folder: str) -> str:
+def imported_text(done: Imported, fits: Fits, folder: str, terminal: Terminal) -> str:
     """What was imported and verified, what is still unverified, and what was not imported."""
-    return _text(_imported(done, fits, folder))
+    return terminal.page(map(clean, _imported(done, fits, folder)))
 
 
 def _imported(done: Imported, fits: Fits, folder: str) -> Iterator[str]:
@@ -225,7 +225,3 @@ def _machine(artifact: Artifact, place: str) -> str:
     was = artifact.environments[place]
     parts = [f"torch {was.torch}", f"triton {was.triton}" if was.triton else ""]
     return f"{place} with {', '.join(part for part in parts if part)}"
-
-
-def _text(lines: Iterator[str] | list[str]) -> str:
-    return "".join(f"{clean(line)}\n" for line in lines)

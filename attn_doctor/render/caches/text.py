@@ -221,7 +221,7 @@ def verify_text(
         where = f"{plural(count, 'file')} in {plural(len(found), 'cache')}"
         text = f"✓ {where}: none is truncated or corrupt"
         lines.append(terminal.style(text, "green"))
-    return terminal.glyphs("\n".join(lines).lstrip("\n")) + "\n"
+    return terminal.page(lines).lstrip("\n")
 
 
 def _verified(one: Integrity, terminal: Terminal) -> Iterator[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def trash_text(found: Sequence[Trashed], terminal: Terminal) -> str:
     """What the trash holds, the newest first."""
     if not found:
-        return "The trash is empty.\n"
+        return terminal.page(["The trash is empty."])
     lines: list[str] = []
     for one in sorted(found, key=lambda each: each.id, reverse=True):
         count = f"{plural(len(one.sizes), 'file')}, {size(one.bytes)}"
@@ -32,7 +32,7 @@ def trash_text(found: Sequence[Trashed], terminal: Terminal) -> str:
 def restored_text(done: Sequence[Restored], terminal: Terminal) -> str:
     """What came back, and what stays in the trash."""
     if not done:
-        return "The trash is empty.\n"
+        return terminal.page(["The trash is empty."])
     lines: list[str] = []
     for emptied in done:
         what = f"{plural(len(emptied.files), 'file')}, {size(emptied.bytes)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import span
 from attn_doctor.render.json_text import result
-from attn_doctor.render.terminal import clean
+from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.shell import commands
 
 if TYPE_CHECKING:
@@ -22,10 +22,16 @@ _EFFECTS = {
 _KINDS = {"fxgraph": "graph", "aotautograd": "forward and backward"}
 
 
-def why_text(folder: str, places: Iterable[DeviceKernels], remarks: Sequence[str] = ()) -> str:
+def why_text(
+    folder: str,
+    places: Iterable[DeviceKernels],
+    terminal: Terminal,
+    remarks: Sequence[str] = (),
+) -> str:
     """For each device: the components that differ, the kernels that are not reused, the fix."""
     notes = [f"! {remark}" for remark in remarks]
-    return _written([*notes, *(line for place in places for line in _place(folder, place))])
+    lines = (line for place in places for line in _place(folder, place))
+    return terminal.page(map(clean, [*notes, *lines]))
 
 
 def _place(folder: str, place: DeviceKernels) -> Iterator[str]:
@@ -97,9 +103,9 @@ def why_json(folder: str, places: Iterable[DeviceKernels], code: int) -> str:
     return result(folder=folder, exit_code=code, devices=data)
 
 
-def program_text(folder: str, hits: int, missed: Sequence[Reason]) -> str:
+def program_text(folder: str, hits: int, missed: Sequence[Reason], terminal: Terminal) -> str:
     """The hits and misses of a program, with the components that differ."""
-    return _written(_program(folder, hits, missed))
+    return terminal.page(map(clean, _program(folder, hits, missed)))
 
 
 def _program(folder: str, hits: int, missed: Sequence[Reason]) -> Iterator[str]:
@@ -132,7 +138,3 @@ def _factors(factors: Sequence[Factor]) -> Iterator[str]:
 def program_json(folder: str, hits: int, missed: Sequence[Reason], code: int) -> str:
     """The same as JSON."""
     return result(folder=folder, exit_code=code, hits=hits, missed=missed)
-
-
-def _written(lines: Iterable[str]) -> str:
-    return "".join(f"{clean(line)}\n" for line in lines)

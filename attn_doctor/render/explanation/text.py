@@ -53,7 +53,7 @@ def _first(
     match: RankedCause, found: Explanation, terminal: Terminal, verbose: bool
 ) -> Iterator[str]:
     yield terminal.style(f"{_place(match, found)}:", "dim")
-    yield from (terminal.style(line, "bold") for line in terminal.wrap(clean(match.excerpt), 2))
+    yield from (terminal.style(line, "bold") for line in terminal.quote(clean(match.excerpt), 2))
     yield ""
     rules = ", ".join((match.rule, *match.also))
     title = terminal.wrap(clean(match.title), 2)
@@ -77,7 +77,7 @@ def _first(
 
 def _guess(guess: Guess, found: Explanation, terminal: Terminal) -> Iterator[str]:
     yield terminal.style(f"{_place(guess, found)}:", "dim")
-    yield from (terminal.style(line, "bold") for line in terminal.wrap(clean(guess.excerpt), 2))
+    yield from (terminal.style(line, "bold") for line in terminal.quote(clean(guess.excerpt), 2))
     yield ""
     title = terminal.wrap(clean(guess.title), 2)
     yield terminal.style("?", "bold", "yellow") + " " + terminal.style(title[0][2:], "bold")

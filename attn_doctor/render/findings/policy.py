@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 
-from attn_doctor.clean import clean
 from attn_doctor.policy.policy import Ignore, Policy
+from attn_doctor.render.terminal import Terminal, clean
 
 
-def policy_text(policy: Policy | None, today: date) -> str:
+def policy_text(policy: Policy | None, today: date, terminal: Terminal) -> str:
     """One line an entry; what is not set shows its default."""
     if policy is None:
-        return (
+        none = (
             "No policy is in force: there is no attn-doctor.toml here or above, and no"
-            " pyproject.toml with a [tool.attn-doctor] table.\n"
-            'check fails on errors (fail-on = "error") and accepts nothing.\n'
+            " pyproject.toml with a [tool.attn-doctor] table."
         )
-    lines = (f"Policy: {policy.path}", *_lines(policy, today))
-    return "".join(f"{clean(line)}\n" for line in lines)
+        default = 'check fails on errors (fail-on = "error") and accepts nothing.'
+        return terminal.page([*terminal.wrap(none, 0), *terminal.wrap(default, 0)])
+    return terminal.page(map(clean, (f"Policy: {policy.path}", *_lines(policy, today))))
 
 
 def _lines(policy: Policy, today: date) -> Iterator[str]:

@@ -34,7 +34,7 @@ def as_text(report: Report, terminal: Terminal) -> str:
         lines += ["", *_confirmation(report, terminal)]
     if report.chosen is None and report.advice is not None:
         lines += ["", *_advice(report, terminal)]
-    return terminal.glyphs("\n".join(lines) + "\n")
+    return terminal.page(lines)
 
 
 def _wanted(facts: Facts, notes: Iterable[str], terminal: Terminal) -> Iterator[str]:
@@ -121,7 +121,7 @@ def changes(plan: FileChanges, terminal: Terminal) -> str:
     lines += [clean(f"  sets {one}") for one in settings]
     for note in plan.notes:
         lines += terminal.wrap(clean(note), 2)
-    return terminal.glyphs("\n".join(lines) + "\n")
+    return terminal.page(lines)
 
 
 def as_json(report: Report, plan: FileChanges | None, *, written: bool, undo: str) -> str:

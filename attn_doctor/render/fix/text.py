@@ -76,7 +76,7 @@ def plan_text(
         lines += terminal.wrap(
             f"Notes with a fix, planned only by name: {', '.join(plan.notes)}", 0
         )
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def step_lines(
@@ -91,7 +91,7 @@ def step_lines(
         yield from _labelled("do", step.manual, terminal)
     label = "for you" if step.kind in ("variables", "manual") else "runs"
     for command in _commands(step, facts):
-        yield f"   {terminal.pad(label, _INDENT - 3)}" + terminal.style(clean(command), "green")
+        yield f"   {terminal.pad(label, _INDENT - 3)}" + terminal.code(clean(command), "green")
         label = ""
     if step.kind == "variables":
         yield from _labelled(
@@ -228,7 +228,7 @@ def applied_text(applied: Applied, facts: Facts, terminal: Terminal) -> str:
     again = f" Next: `{attn_doctor('check', facts=facts)}`." if rest else ""
     undo = f" Undo: `attn-doctor fix undo {applied.id}`" if applied.changes else ""
     lines += terminal.wrap(f"{what}{again}{undo}", 0)
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def result_lines(
@@ -247,7 +247,7 @@ def result_lines(
     elif result.state == "yours" and whole:
         yield from _marked("!", f"{title}: in your own shell, run", terminal)
         for command in _commands(result.step, facts):
-            yield "    " + terminal.style(clean(command), "green")
+            yield "    " + terminal.code(clean(command), "green")
     elif result.state in ("not needed", "not reached") and whole:
         detail = f" ({result.detail})" if result.detail else ""
         yield from _marked("!", f"{title}: {result.state}{detail}", terminal)
@@ -269,7 +269,7 @@ def undo_text(undo: Undo, terminal: Terminal) -> str:
         lines.append("  nothing to do: all is as it would be afterwards")
     elif not (undo.changes or undo.files or undo.folders):
         lines.append(f"  restore   {len(undo.exchanges)} files and folders of the environment")
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def undone_text(undo: Undo, undone: Undone, terminal: Terminal) -> str:
@@ -290,7 +290,7 @@ def undone_text(undo: Undo, undone: Undone, terminal: Terminal) -> str:
         " deletes the copies that it needs.",
         2,
     )
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def _refused(sentences: Sequence[str], terminal: Terminal) -> list[str]:
@@ -309,7 +309,7 @@ def history_text(runs: Iterable[Run], terminal: Terminal) -> str:
             f"{run.id}  {when}  {run.state:<12} {clean(run.title)}"
             + (f"  in {clean(run.python)}" if run.python else "")
         )
-    return terminal.glyphs("\n".join(lines or ["fix has not changed anything yet"])) + "\n"
+    return terminal.page(lines or ["fix has not changed anything yet"])
 
 
 def wheels_text(verdicts: Sequence[tuple[Verdict, tuple[str, ...]]], terminal: Terminal) -> str:
@@ -330,9 +330,7 @@ def wheels_text(verdicts: Sequence[tuple[Verdict, tuple[str, ...]]], terminal: T
         lines += terminal.wrap(clean(one.reason), 16)
         if one.requirement:
             index = f" --index-url {one.index}" if one.index else ""
-            lines.append(
-                " " * 16 + terminal.style(f"pip install {one.requirement}{index}", "green")
-            )
+            lines.append(" " * 16 + terminal.code(f"pip install {one.requirement}{index}", "green"))
         for note in notes:
             lines += terminal.wrap(clean(note), 16)
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)

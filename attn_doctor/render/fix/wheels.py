@@ -30,7 +30,7 @@ def read_wheels_text(wheels: Sequence[ReadWheel], terminal: Terminal) -> str:
         if one.reading is not None:
             for line in _details(one.reading):
                 lines += terminal.wrap(clean(line), 2)
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def _details(reading: WheelReading) -> Iterator[str]:

@@ -38,7 +38,7 @@ def conflict_text(words: Sequence[str], found: Conflict, facts: Facts, terminal:
         lines += ["  - " + start[4:], *more]
     if len(found.reasons) > 1:
         lines += terminal.wrap("Without one of these a set exists.", 2)
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def installation_text(found: Installation, facts: Facts, terminal: Terminal) -> str:
@@ -62,7 +62,7 @@ def installation_text(found: Installation, facts: Facts, terminal: Terminal) -> 
     for note in choice.notes:
         lines += _row("note", note, terminal, "yellow")
     lines.append("")
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def _torch(found: Installation, facts: Facts) -> str:
@@ -111,4 +111,4 @@ def proofs_text(proofs: Sequence[Proof], terminal: Terminal) -> str:
         words = f"`import {one.module}` " + (f"fails: {one.fault}" if one.fault else "works")
         first, *rest = terminal.wrap(clean(words), 2)
         lines += [terminal.style(mark, "bold", colour) + first[1:], *rest]
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.rules.text import COLOURS
-from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.render.terminal import Terminal, clean, width_of
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.texts import in_general
 
@@ -45,10 +45,10 @@ def _rows(rules: Sequence[Rule], terminal: Terminal, whole: bool) -> Iterator[st
         return
     column = max(len(rule.id) for rule in rules)
     for rule in rules:
-        title = clean(in_general(rule.title))
+        title = terminal.say(clean(in_general(rule.title)))
         if not whole:
             title = _cut(title, terminal.width - column - len("    warning  "), terminal)
-        severity = terminal.style(f"{rule.severity:<7}", COLOURS[rule.severity])
+        severity = terminal.code(f"{rule.severity:<7}", COLOURS[rule.severity])
         yield f"  {rule.id:<{column}}  {severity}  {title}".rstrip()
 
 
@@ -56,17 +56,21 @@ def _narrow_row(rule: Rule, terminal: Terminal) -> str:
     """A row without columns and with a mark for the severity, so that most of it is the title."""
     mark = terminal.glyphs(_MARKS[rule.severity])
     title = _cut(
-        clean(in_general(rule.title)), terminal.width - len(f"  {mark} {rule.id}  "), terminal
+        terminal.say(clean(in_general(rule.title))),
+        terminal.width - len(f"  {mark} {rule.id}  "),
+        terminal,
     )
     return f"  {terminal.style(mark, COLOURS[rule.severity])} {rule.id}  {title}".rstrip()
 
 
 def _cut(title: str, width: int, terminal: Terminal) -> str:
     """`title` cut to `width`; empty where only a few letters would remain."""
-    if len(title) <= width:
+    if width_of(title) <= width:
         return title
     end = "…" if terminal.unicode else "..."
-    return title[: width - len(end)].rstrip() + end if width > 12 else ""
+    while title and width_of(title) > width - len(end):
+        title = title[:-1]
+    return title.rstrip() + end if width > 12 else ""
 
 
 def _count(rules: Sequence[Rule]) -> str:

@@ -48,7 +48,7 @@ def rule_text(
         *_facts(rule, terminal, facts or {}),
         *_evidence(rule, terminal, file),
     ]
-    return terminal.glyphs("\n".join(lines).rstrip()) + "\n"
+    return terminal.page(lines).rstrip("\n") + "\n"
 
 
 def cause_text(cause: str, meaning: str, rules: Sequence[Rule], terminal: Terminal) -> str:
@@ -64,7 +64,7 @@ def cause_text(cause: str, meaning: str, rules: Sequence[Rule], terminal: Termin
 
 def _top(rule: Rule, terminal: Terminal) -> Iterator[str]:
     colour = COLOURS[rule.severity]
-    yield f"{terminal.style(rule.id, 'bold')}  {terminal.style(rule.severity, 'bold', colour)}"
+    yield f"{terminal.style(rule.id, 'bold')}  {terminal.code(rule.severity, 'bold', colour)}"
     yield ""
     yield from (terminal.style(line, "bold") for line in terminal.wrap(clean(named(rule.title)), 0))
     yield ""
@@ -130,7 +130,7 @@ def _advisory(rule: Rule, terminal: Terminal) -> Iterator[str]:
     if rule.advisory.reproducer:
         yield terminal.style("Program that shows it", "bold")
         for line in rule.advisory.reproducer.strip().splitlines():
-            yield "      " + terminal.style(clean(line), "green")
+            yield "      " + terminal.code(clean(line), "green")
         yield ""
 
 
@@ -140,7 +140,8 @@ def _symptoms(rule: Rule, terminal: Terminal) -> Iterator[str]:
     yield terminal.style("Appears in a log as", "bold")
     for symptom in rule.symptoms:
         # Not wrapped: a reader searches the log for the line.
-        yield from (f"  {clean(line.rstrip())}" for line in symptom.lines[0].splitlines())
+        for line in symptom.lines[0].splitlines():
+            yield f"  {terminal.code(clean(line.rstrip()))}"
     yield ""
 
 
@@ -159,14 +160,14 @@ def _fix(rule: Rule, number: int, fix: FixFile, terminal: Terminal) -> Iterator[
     notes = [SAFETY[fix.safety], *([f"needs {fix.needs}"] if fix.needs else [])]
     yield from terminal.wrap(clean(named(f"{fix.title} ({'; '.join(notes)})")), 2)
     if rule.fix_when[number]:
-        yield from terminal.wrap(f"where {_joined(rule.fix_when[number])}", 4)
+        yield from terminal.wrap(f"where: {_joined(rule.fix_when[number])}", 4)
     if fix.manual:
         yield from terminal.wrap(clean(named(fix.manual)), 4)
     # Code and commands are never wrapped, so that they can be copied.
     for command in (*fix.code.splitlines(), *commands(fix)):
-        yield "      " + terminal.style(clean(command), "green")
+        yield "      " + terminal.code(clean(command), "green")
     if rule.fix_done[number]:
-        yield from terminal.wrap(f"done when {_joined(rule.fix_done[number])}", 4)
+        yield from terminal.wrap(f"done when: {_joined(rule.fix_done[number])}", 4)
     if fix.clears:
         yield from terminal.wrap(f"makes these caches stale: {', '.join(fix.clears)}", 4)
 
@@ -198,7 +199,7 @@ def _listed(lines: Iterable[str], terminal: Terminal, indent: str = "  ") -> Ite
 
 
 def _labelled(label: str, words: str, terminal: Terminal) -> Iterator[str]:
-    head = f"  {terminal.style(label, 'dim')}{' ' * (_LABEL - len(label))}"
+    head = f"  {terminal.style(terminal.pad(label, _LABEL), 'dim')}"
     yield from terminal.beside(head, words, _LABEL + 2)
 
 

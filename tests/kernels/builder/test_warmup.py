@@ -172,11 +172,11 @@ def test_what_need_not_be_attention_is_a_note(cache: Path, text: str) -> None:
 @pytest.mark.posix
 def test_what_would_be_run_in_words_and_for_programs(cache: Path) -> None:
     asked = program(cache.parent / "my cache", "pass", "a b")
-    said = planned_text(asked, "it was not run yet").splitlines()
+    said = planned_text(asked, "it was not run yet", Terminal()).splitlines()
     assert said[0].startswith("would run, with TORCHINDUCTOR_CACHE_DIR='")
     assert said[1].endswith(" -c pass 'a b'")
     assert said[2] == "  it was not run yet"
-    assert planned_text(asked, "").startswith("up to date, ")
+    assert planned_text(asked, "", Terminal()).startswith("up to date, ")
     data = json.loads(planned_json([(asked, "it was not run yet")], 1))
     assert (data["state"], data["exit_code"], data["argv"][-1]) == ("would-run", 1, "a b")
     assert [one["state"] for one in json.loads(planned_json([(asked, "")] * 2, 0))] == [

@@ -20,6 +20,7 @@ from attn_doctor.kernels.bundle.unpack import private, unpack
 from attn_doctor.record import store
 from attn_doctor.record.manifest import Manifest
 from attn_doctor.render.caches.bundle import imported_text
+from attn_doctor.render.terminal import Terminal
 from tests.kernels.bundle.test_artifact import GROUP, SPEC, with_more
 from tests.kernels.bundle.test_compatibility import H100, H200, facts
 
@@ -45,7 +46,7 @@ def taken(
         artifact = head(copy)
         found = compatibility(artifact, here, environ)
         done = unpack(copy, artifact, request, Watcher(), found, run=False)
-    return done, store.load(folder), imported_text(done, found, str(folder))
+    return done, store.load(folder), imported_text(done, found, str(folder), Terminal())
 
 
 @pytest.mark.posix

@@ -24,6 +24,7 @@ from attn_doctor.record.manifest import (
 from attn_doctor.record.spec import KernelSpec
 from attn_doctor.record.trace import Lookup
 from attn_doctor.render.caches.why import program_text, why_text
+from attn_doctor.render.terminal import Terminal
 
 SPEC = KernelSpec(heads=2, head_dim=64, lengths=(256,), dtype="float32", phase="inference")
 TENSOR = (
@@ -91,9 +92,9 @@ def test_a_component_on_one_side_only() -> None:
 def test_hits_bypasses_and_unrelated_keys() -> None:
     assert reasons([missed("hit")], KNOWN) == []
     (bypassed,) = reasons([missed("bypass", reason="HOP")], KNOWN)
-    assert "torch did not use its cache: HOP" in program_text("/c", 0, [bypassed])
+    assert "torch did not use its cache: HOP" in program_text("/c", 0, [bypassed], Terminal())
     (strange,) = reasons([missed()], {})
-    assert "nothing comparable was built" in program_text("/c", 0, [strange])
+    assert "nothing comparable was built" in program_text("/c", 0, [strange], Terminal())
 
 
 def test_what_only_says_less_is_left_out() -> None:
@@ -147,12 +148,12 @@ def test_the_record_against_this_machine(tmp_path: Path) -> None:
     manifest = folder_with(tmp_path)
     (alike,) = kernels_by_device(manifest, facts(), tmp_path, {})
     assert [item.state for item in alike.items] == ["current"]
-    assert "reused; no relevant component changed" in why_text(str(tmp_path), [alike])
+    assert "reused; no relevant component changed" in why_text(str(tmp_path), [alike], Terminal())
     (other,) = kernels_by_device(manifest, facts("2.14.0+cpu"), tmp_path, {})
     assert next((one.component, one.was, one.now) for one in other.changed) == (
         "torch", "2.13.0+cpu", "2.14.0+cpu",
     )  # fmt: skip
-    text = why_text(str(tmp_path), [other])
+    text = why_text(str(tmp_path), [other], Terminal())
     assert "✗ torch: 2.13.0+cpu → 2.14.0+cpu (compiled again)" in text
     assert "about 12 s" in text
     assert f"build: attn-doctor build-kernels --cache-dir {tmp_path}\n" in text
@@ -161,7 +162,7 @@ def test_the_record_against_this_machine(tmp_path: Path) -> None:
 def test_a_variable_is_shown_with_the_command_that_restores_it(tmp_path: Path) -> None:
     manifest = folder_with(tmp_path)
     (place,) = kernels_by_device(manifest, facts(), tmp_path, {"OMP_NUM_THREADS": "1"})
-    text = why_text(str(tmp_path), [place])
+    text = why_text(str(tmp_path), [place], Terminal())
     assert "OMP_NUM_THREADS: unset → 1" in text
     assert "undo:  unset OMP_NUM_THREADS" in text
 
@@ -172,7 +173,7 @@ def test_a_value_with_blanks_is_quoted_for_the_shell(tmp_path: Path) -> None:
     was = replace(manifest.environments["cpu"], environment={"CXX": "ccache g++"})
     manifest = replace(manifest, environments={"cpu": was})
     (place,) = kernels_by_device(manifest, facts(), tmp_path, {"CXX": "g++"})
-    text = why_text(str(tmp_path), [place])
+    text = why_text(str(tmp_path), [place], Terminal())
     assert "undo:  export CXX='ccache g++'\n" in text
 
 
@@ -181,7 +182,7 @@ def test_the_build_time_of_a_failed_kernel_is_unknown(tmp_path: Path) -> None:
     (key,) = manifest.entries
     failed = replace(manifest.entries[key], state="failed", build=None, message="no memory")
     (place,) = kernels_by_device(replace(manifest, entries={key: failed}), facts(), tmp_path, {})
-    text = why_text(str(tmp_path), [place])
+    text = why_text(str(tmp_path), [place], Terminal())
     assert f"✗ {SPEC.title} was not built: failed last time: no memory\n" in text
     assert "It costs" not in text
 

@@ -17,6 +17,7 @@ import typer
 
 from attn_doctor._version import __version__
 from attn_doctor.cli.application import EPILOG, app_for
+from attn_doctor.cli.help_page import paragraphs
 from attn_doctor.errors import RuleError
 from attn_doctor.toml_files import read_toml
 
@@ -102,16 +103,12 @@ def _line(text: str | None) -> str:
 
 def _paragraphs(text: str | None) -> Iterator[str]:
     """Paragraphs and lists of a help text. The first follows a heading, which begins one."""
-    started = False
-    for part in re.split(r"\n\s*\n", (text or "").strip()):
-        for item in re.split(r"\n(?=\s*- )", part):
-            words = _line(item)
-            if words.startswith("- "):
-                yield from (".IP \\(bu 2", _text(words[2:]))
-            elif words:
-                yield from ((".PP",) if started else ())
-                yield _text(words)
-            started = True
+    for number, (is_item, words) in enumerate(paragraphs(text)):
+        if is_item:
+            yield from (".IP \\(bu 2", _text(words))
+        else:
+            yield from ((".PP",) if number else ())
+            yield _text(words)
 
 
 def _text(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from attn_doctor.cli.foreign_option import accepting
+from attn_doctor.cli.help_page import Group
 from attn_doctor.cli.once import Once
 from attn_doctor.cli.option_groups import grouped
 from attn_doctor.cli.plain import COMPLETION
@@ -55,9 +56,9 @@ def app_for(words: Sequence[str], mistake: Exception | None = None) -> typer.Typ
     """
     app = typer.Typer(
         name="attn-doctor",
+        cls=Group,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        # Brackets stay unchanged, and paragraphs are filled to the width of the terminal.
         rich_markup_mode="markdown",
         context_settings={"help_option_names": ["-h", "--help"]},
         epilog=EPILOG,

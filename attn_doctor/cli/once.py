@@ -12,10 +12,11 @@ from collections import Counter
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from attn_doctor.cli.help_page import HelpPage
 from attn_doctor.worker import reach
 
 
-class Once(TyperCommand):
+class Once(HelpPage, TyperCommand):
     """A command each of whose options is given once, unless it may be repeated."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]

@@ -74,9 +74,7 @@ def test_files_and_pipes_of_windows_are_utf_8(monkeypatch: pytest.MonkeyPatch) -
 
 def test_help_pages_keep_brackets_and_fill_their_lines() -> None:
     page = run("check", "--help", COLUMNS="200").stdout
-    assert "[tool.attn-doctor] in pyproject.toml" in page
+    assert "[tool.attn-doctor]" in page
     narrow = run("check", "--help", COLUMNS="80").stdout
-    assert (
-        " Exit codes: 0 healthy, 1 problems found, 2 wrong usage or unreadable input, 3" in narrow
-    )
-    assert "\n attn-doctor failed, 4 (with --strict) a rule could not be evaluated, or a" in narrow
+    assert "\nExit codes: 0 healthy, 1 problems found, 2 wrong usage or unread" in narrow
+    assert "\nattn-doctor failed, 4 (with --strict) a rule could not be evaluated, or a" in narrow

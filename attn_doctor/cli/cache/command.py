@@ -13,9 +13,11 @@ from attn_doctor.cli.cache import (
     verify,
     why,
 )
+from attn_doctor.cli.help_page import Group
 from attn_doctor.cli.program_arguments import WithProgram
 
 app = typer.Typer(
+    cls=Group,
     help="Examine, verify, clear and copy the caches of compiled kernels.",
     no_args_is_help=True,
 )

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 from msgspec.structs import replace
-from typer.core import TyperGroup
 
 from attn_doctor.cli import completion
 from attn_doctor.cli.common_options import DryRun, Output, Python, Snapshot, Timeout, Yes
-from attn_doctor.cli.result_options import ResultOptions, terminal
+from attn_doctor.cli.help_page import Group
+from attn_doctor.cli.result_options import ResultOptions, say, terminal
 from attn_doctor.cli.rules_option import Folders, rule_folders
 from attn_doctor.errors import AttnDoctorError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attn_doctor.fixes.steps import Plan
 
 
-class _FixGroup(TyperGroup):
+class _FixGroup(Group):
     """`fix RULE` means `fix apply RULE`, and `fix --cuda-home` means `fix cuda-home`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -334,7 +334,7 @@ def requirements_command(
     from attn_doctor.cli.output_file import write_new
 
     write_new({Path(output): text})
-    sys.stdout.write(f"Wrote {output}.\n")
+    say(f"Wrote {output}.")
 
 
 @app.command("cuda-home")

@@ -29,13 +29,14 @@ _END = 40
 #: Lines before an exception in which its frames may be.
 _LOOK_BACK = 60
 #: Lines before and after a failure without frames that may name its component.
-_NEAR, _AFTER = 8, 4
+_NEAR, _AFTER = 12, 4
 #: Frames at the end of a log, and lines after them, in a traceback whose last line is missing.
 _CUT, _AFTER_CUT = 2, 8
 
-# File "/a/b.py", line 7, in f · File /a/b.py:7, in f(x) · a/b.py:7  in f -> g(...)
+# File "/a/b.py", line 7, in f · File "/a/b.py", line 7 in f (in the stack of a crash)
+# File /a/b.py:7, in f(x) · a/b.py:7  in f -> g(...)
 _FRAME = re.compile(
-    r'\s*(?:[>❱] ?)?(?:File "(?P<a>[^"]{1,400})", line (?P<n>\d+)(?:, in (?P<f>\S+))?'
+    r'\s*(?:[>❱] ?)?(?:File "(?P<a>[^"]{1,400})", line (?P<n>\d+)(?:,? in (?P<f>\S+))?'
     r"|File (?P<b>(?:[A-Za-z]:)?[^\s:]{1,400}\.py):(?P<m>\d+)(?:, in (?P<g>[\w.]+))?"
     r"|(?P<c>[\w./\\-]{1,300}\.py):(?P<k>\d+):? +in (?P<h>[\w.<>]+))"
 )
@@ -60,11 +61,14 @@ _REPORTS = (
     r"\b[A-Z]\w*(?:Error|Exception)\b ?:|\b(?:error|ERROR|fatal|FATAL)\b ?:"
     r"|[Cc]annot import name '|[Aa]ssertion\b.*failed|failed assertion|\bFailed to compile\b"
     r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|\bException raised from \w"
+    r"|\bterminate called after throwing\b"
 )
 #: A line before the stack of a crash.
 _CRASH = re.compile(
     r"\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|Fatal Python error|\bException raised from \w"
 )
+#: Where a C++ exception was raised, and the message that a program prints before it dies of one.
+_RAISED, _WHAT = re.compile(r"\bException raised from \w"), re.compile(r"\s*what\(\): ")
 #: What torch's tracer writes before the frames of the program that it traced.
 _TRACED = "from user code"
 #: A line of code that raises. It stands for the exception in a report that ends with it.
@@ -83,6 +87,8 @@ _COMPILED = re.compile(
     r"|Command .{1,3}ninja\b[^\n]{0,60}-C['\"]?,? ['\"]?(?P<folder>[^'\"\n]{1,300})"
 )
 _FIRST_ERROR = re.compile(r"\b(?:fatal )?error\b ?[:C]|\bError: ")
+#: What the setup of flash-attn prints outside a checkout, before it goes on.
+_NO_GIT = re.compile(r"\s*fatal: not a git repository")
 #: Messages that the package is absent, after which a program may go on.
 _ABSENT = re.compile(r"No module named|not (?:be )?(?:found|installed|available)|[Pp]lease install")
 
@@ -186,7 +192,7 @@ def _failures(trace: TraceLog) -> Iterator[_Failure]:
                     read.add(failure.line)
                 yield failure._replace(frames=frames, near=near, traced=traced)
     yield from (failure for failure in _lines(trace, last, open_frames) if failure.line not in read)
-    yield from _cut(trace.lines)
+    yield from _cut(trace)
 
 
 def _around(trace: TraceLog, at: int) -> str:
@@ -196,11 +202,13 @@ def _around(trace: TraceLog, at: int) -> str:
     return "\n".join(trace.lines[i].text for i in near if i not in said)
 
 
-def _cut(lines: Sequence[LogLine]) -> Iterator[_Failure]:
+def _cut(trace: TraceLog) -> Iterator[_Failure]:
     """The traceback in which a log ends without the line that says why."""
-    end = lines[-_LOOK_BACK:]
+    end = trace.lines[-_LOOK_BACK:]
     at = [index for index, line in enumerate(end) if _FRAME.match(line.text)]
-    if len(at) >= _CUT and len(end) - at[-1] <= _AFTER_CUT:
+    after = trace.positions[-_LOOK_BACK:][at[-1] :] if at else []
+    said = any(position.kind is LineKind.EXCEPTION for position in after)
+    if len(at) >= _CUT and len(end) - at[-1] <= _AFTER_CUT and not said:
         yield _Failure(end[at[-1]], "", tuple(_frames([line.text for line in end])))
 
 
@@ -233,10 +241,20 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[_Frame, ...]) -> Itera
         reports = reported or pattern.search(text)
         if not reports or _ABSENT.search(text) or _BUILD.search(text):
             continue
-        if not signals.benign.search(text) and not signals.passed.search(text):
+        if not (signals.benign.search(text) or signals.passed.search(text) or _NO_GIT.match(text)):
             stack = trace.lines[index : index + _LOOK_BACK] if _CRASH.search(text) else ()
             frames = open_frames or tuple(_frames([one.text for one in stack]))
-            yield _Failure(line, text.strip()[:_CHARACTERS], frames, _around(trace, index))
+            line = _said_by(trace.lines, index)
+            yield _Failure(line, line.text.strip()[:_CHARACTERS], frames, _around(trace, index))
+
+
+def _said_by(lines: Sequence[LogLine], index: int) -> LogLine:
+    """The line with the message of a C++ exception, which says where it was raised further down."""
+    if _RAISED.search(lines[index].text):
+        for line in reversed(lines[max(0, index - _LOOK_BACK) : index]):
+            if _WHAT.match(line.text):
+                return line
+    return lines[index]
 
 
 def _frames(lines: Sequence[str]) -> list[_Frame]:
@@ -369,7 +387,9 @@ def _of_build(name: str, lines: Sequence[LogLine]) -> Guess | None:
         found = next((c for c in component_table().component if c.is_named_in(package)), None)
         if found is None:
             continue
-        errors = (one for one in lines if _FIRST_ERROR.search(one.text))
+        errors = (
+            one for one in lines if _FIRST_ERROR.search(one.text) and not _NO_GIT.match(one.text)
+        )
         first = next(errors, line)
         return _guess(name, _Failure(first, line.text.strip()), found, None)
     return _of_pip(name, lines)
@@ -379,8 +399,9 @@ def _of_pip(name: str, lines: Sequence[LogLine]) -> Guess | None:
     """The package that pip fetched before it reported a failure."""
     failed: LogLine | None = None
     for line in reversed(lines[-200:]):
-        if _NOT_RUN.search(line.text):
-            failed = line
+        if match := _NOT_RUN.search(line.text):
+            # The line that says what did not run says more than the one before it.
+            failed = failed if failed is not None and match[0].startswith("sub") else line
         elif failed is not None and (match := _FETCHED.search(line.text)):
             package = match["package"].rsplit("/", 1)[-1]
             found = next((c for c in component_table().component if c.is_named_in(package)), None)

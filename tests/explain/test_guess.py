@@ -258,6 +258,43 @@ def test_a_log_that_ends_before_the_message(guessed: Callable[[str], Guess | Non
     assert (found.component, found.kind, found.line) == ("xformers", "cut", 4)
 
 
+def test_a_traceback_with_its_message_is_not_cut(guessed: Callable[[str], Guess | None]) -> None:
+    frames = (
+        'Traceback (most recent call last):\n  File "C:\\flash_attention\\test.py", line 4\n'
+        '    from mha import FlashAttention\n  File "C:\\flash_attention\\a.py", line 4, in <module>\n    torch.cuda\n'
+    )
+    assert guessed(frames) is not None
+    assert guessed(frames + "AttributeError: module 'torch' has no attribute 'cuda'\n") is None
+
+
+def test_the_stack_that_python_prints_when_it_crashes(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    found = guessed(
+        "Stack (most recent call first):\n"
+        '  File "D:\\comfy\\ldm\\modules\\attention.py", line 578 in attention_sage\n'
+        '  File "D:\\comfy\\ldm\\minimax\\model.py", line 181 in forward\n'
+        '  File "D:\\site-packages\\torch\\nn\\modules\\module.py", line 1789 in _call_impl\n'
+    )
+    assert found is not None
+    assert (found.component, found.line) == ("sage", 2)
+
+
+def test_a_crash_is_shown_with_its_message(guessed: Callable[[str], Guess | None]) -> None:
+    log = (
+        "Using SageAttention\nterminate called after throwing an instance of 'c10::Error'\n"
+        "  what():  CUDA error: unspecified launch failure\n\n"
+        "Exception raised from c10_cuda_check at CUDAException.cpp:43 (most recent call first):\n"
+        "frame #0: c10::Error::Error() + 0x98 (0x7fab in /a/libc10.so)\n"
+    )
+    found = guessed(log)
+    assert found is not None
+    assert (found.component, found.kind, found.line) == ("sage", "died", 3)
+    found = guessed(log.split("  what", maxsplit=1)[0])
+    assert found is not None
+    assert (found.component, found.line) == ("sage", 2)
+
+
 def test_a_report_is_shown_with_its_message(guessed: Callable[[str], Guess | None]) -> None:
     found = guessed(
         "- **Exception Type:** ValueError\n- **Exception Message:** Can't use SageAttention: no\n"
@@ -410,7 +447,7 @@ def test_a_build_that_stopped_early_names_the_package_that_pip_fetched(
     )
     found = guessed("Collecting numpy\n" + log.format("sageattention"))
     assert found is not None
-    assert (found.component, found.kind) == ("sage", "build")
+    assert (found.component, found.kind, found.line) == ("sage", "build", 5)
     assert guessed("Collecting sageattention\n" + log.format("numpy")) is None
 
 

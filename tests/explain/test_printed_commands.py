@@ -72,6 +72,13 @@ def commands() -> tuple[Command, ...]:
     return tuple(found)
 
 
+def test_no_answer_has_two_fixes_of_one_title() -> None:
+    for case in CASES:
+        for match in answer(case["log"]).matches[:1]:
+            titles = [fix.title for fix in match.fixes]
+            assert len(set(titles)) == len(titles), case["id"]
+
+
 def _installed() -> set[tuple[str, str, bool]]:
     """The name and the releases of each package that a command installs, and whether from PyPI."""
     found = set()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import struct
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,17 +35,8 @@ from attn_doctor.record.manifest import NAME
 from attn_doctor.render.fix.text import history_text
 from attn_doctor.render.terminal import Terminal
 from attn_doctor.rulebook import rule_files
+from tests.attacks.fuzz.inputs import MACHINE, TESTS, Target, put
 from tests.attacks.hostile import _cache, texts
-
-Target = Callable[[Path, bytes], object]
-_TESTS = Path(__file__).resolve().parents[2]
-_MACHINE = _TESTS / "machines" / "h200-torch-2.11-cu130"
-
-
-def _put(path: Path, data: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    return path
 
 
 def _installed(name: str) -> Target:
@@ -55,9 +45,9 @@ def _installed(name: str) -> Target:
     def target(folder: Path, data: bytes) -> object:
         for package in ("torch", "flash_attn", "xformers"):
             info = folder / f"{package}-2.8.0.dist-info"
-            _put(info / "METADATA", f"Name: {package}\nVersion: 2.8.0\n".encode())
-            _put(folder / package / "__init__.py", b"")
-        _put(folder / name, data)
+            put(info / "METADATA", f"Name: {package}\nVersion: 2.8.0\n".encode())
+            put(folder / package / "__init__.py", b"")
+        put(folder / name, data)
         host, gaps = LocalHost(), Gaps()
         site = distributions.scan(host, (str(folder),), str(folder), gaps, python="3.12.1")
         for one in site.distributions.all:
@@ -70,13 +60,13 @@ def _installed(name: str) -> Target:
 
 
 def _environment(folder: Path, data: bytes) -> object:
-    _put(folder / "bin" / "python3.12", b"")
-    _put(folder / "pyvenv.cfg", data)
+    put(folder / "bin" / "python3.12", b"")
+    put(folder / "pyvenv.cfg", data)
     return layout.torch_of(LocalHost(), str(folder / "bin" / "python3.12"))
 
 
 def _library(folder: Path, data: bytes) -> object:
-    path = str(_put(folder / "_C.so", data))
+    path = str(put(folder / "_C.so", data))
     found = binaries.binary(path), binaries.versions(path), binaries.gpu_code(path)
     return found, LocalHost().unresolved({path: [path]})
 
@@ -85,7 +75,7 @@ def _cached(name: str) -> Target:
     """What `cache status` and `cache verify --no-verify` read, with an entry that is the input."""
 
     def target(folder: Path, data: bytes) -> object:
-        _put(folder / name, data)
+        put(folder / name, data)
         kind: Any = "triton" if "/triton/" in f"/{name}" else "inductor"
         root = folder / "triton" if kind == "triton" else folder
         found = survey(CacheLocation(kind, str(root), "default"), Facts())
@@ -103,14 +93,14 @@ def _manifest() -> bytes:
 
 
 def _record(folder: Path, data: bytes) -> object:
-    _put(folder / NAME, data)
+    put(folder / NAME, data)
     manifest = store.load(folder)
     found = survey(CacheLocation("inductor", str(folder), "default"), Facts())
     return manifest and key_parts.known_keys(manifest, folder), integrity.check(found, Facts())
 
 
 def _owner(folder: Path, data: bytes) -> object:
-    return lock._seen(_put(folder / "lock.1", data).parent)
+    return lock._seen(put(folder / "lock.1", data).parent)
 
 
 def _journal(folder: Path, data: bytes) -> object:
@@ -123,18 +113,18 @@ def _journal(folder: Path, data: bytes) -> object:
             lines.append(json.dumps(found).encode())
         except (ValueError, TypeError, AttributeError, RecursionError):
             lines.append(line)
-    _put(folder / "attn-doctor" / "fixes" / "x" / "journal.jsonl", b"\n".join([*lines, b""]))
+    put(folder / "attn-doctor" / "fixes" / "x" / "journal.jsonl", b"\n".join([*lines, b""]))
     found_runs = runs({"XDG_STATE_HOME": str(folder)})
     return history_text(found_runs, Terminal(width=80)), [one.state for one in found_runs]
 
 
 def _rule(folder: Path, data: bytes) -> object:
-    return rule_files.read_rule(_put(folder / "rules" / "a" / "b.toml", data), folder / "rules")
+    return rule_files.read_rule(put(folder / "rules" / "a" / "b.toml", data), folder / "rules")
 
 
 @cache
 def _answers() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((_MACHINE / "host.json").read_bytes())
+    found: dict[str, Any] = json.loads((MACHINE / "host.json").read_bytes())
     return found
 
 
@@ -219,7 +209,7 @@ rule = "a/b"
 reason = "x"
 until = 2099-01-01
 """
-_FATBINS = _TESTS / "binaries" / "fatbins"
+_FATBINS = TESTS / "binaries" / "fatbins"
 
 
 def targets() -> dict[str, tuple[Target, bytes]]:
@@ -227,7 +217,7 @@ def targets() -> dict[str, tuple[Target, bytes]]:
     info = "torch-2.8.0.dist-info"
     group = b'{"child_paths": {"k.json": "/x/k.json", "k.cubin": "/x/k.cubin"}}'
     kernel = b'{"name": "k", "target": {"backend": "cuda", "arch": 90}, "hash": "x"}'
-    rule = next((_TESTS.parent / "rules").glob("flash*/*.toml")).read_bytes()
+    rule = next((TESTS.parent / "rules").glob("flash*/*.toml")).read_bytes()
     return {
         "metadata": (_installed(f"{info}/METADATA"), _METADATA),
         "wheel": (
@@ -269,16 +259,16 @@ def targets() -> dict[str, tuple[Target, bytes]]:
         ),
         "journal lines": (_journal, _JOURNAL),
         "policy": (
-            lambda folder, data: policy.read(_put(folder / "attn-doctor.toml", data)),
+            lambda folder, data: policy.read(put(folder / "attn-doctor.toml", data)),
             _POLICY,
         ),
         "baseline": (
-            lambda folder, data: baseline.read(_put(folder / "x.json", data)),
+            lambda folder, data: baseline.read(put(folder / "x.json", data)),
             b'{"schema": 1, "problems": [{"rule": "a/b", "subject": "x"}]}',
         ),
         "rule": (_rule, rule),
         "gpu descriptor": (
-            lambda folder, data: known.read(_put(folder / "x.json", data)),
+            lambda folder, data: known.read(put(folder / "x.json", data)),
             msgspec.json.encode(known.listing()[0]),
         ),
         "machine": (_machine, b"text of an attacker"),

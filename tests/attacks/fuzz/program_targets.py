@@ -11,7 +11,6 @@ import tarfile
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,6 +51,7 @@ from attn_doctor.rulebook.rule import Rule
 from attn_doctor.snapshot import parse
 from attn_doctor.wheels.ranges import RemoteFile
 from attn_doctor.wheels.reading import read as wheel
+from tests.attacks.fuzz.inputs import MACHINE, TESTS, Target, put
 
 #: Targets of which an input takes ten milliseconds or more.
 SLOW = (
@@ -59,20 +59,11 @@ SLOW = (
     *("workflow", "start line", "script", "explained log", "snapshot in all formats"),
     *("answer of an interpreter", "answer of NVML", "rule in a wheel", "catalogue in a wheel"),
 )
-Target = Callable[[Path, bytes], object]
-_TESTS = Path(__file__).resolve().parents[2]
-_MACHINE = _TESTS / "machines" / "h200-torch-2.11-cu130"
-
-
-def _put(path: Path, data: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    return path
 
 
 @cache
 def _facts() -> Facts:
-    return parse((_MACHINE / "facts.json").read_bytes(), "x")
+    return parse((MACHINE / "facts.json").read_bytes(), "x")
 
 
 @cache
@@ -90,7 +81,7 @@ def _config(name: str) -> Target:
 
     def target(folder: Path, data: bytes) -> object:
         shown = _diagnosis()
-        read = kinds.read_all(_put(folder / name, data))
+        read = kinds.read_all(put(folder / name, data))
         found = [predict(one, shown.facts, shown.findings, "") for one in read]
         small = msgspec.structs.replace(shown, findings=())
         return [
@@ -103,7 +94,7 @@ def _config(name: str) -> Target:
 
 
 def _explained(folder: Path, data: bytes) -> object:
-    found = explain([str(_put(folder / "x.log", data))], _rules(), _facts())
+    found = explain([str(put(folder / "x.log", data))], _rules(), _facts())
     return (
         explained_text.text(found, Terminal(width=80), verbose=True),
         explained_json.json(found, 0),
@@ -133,14 +124,14 @@ def _source(name: str) -> Target:
 
     def target(folder: Path, data: bytes) -> object:
         with tempfile.TemporaryDirectory(dir=folder) as fresh:  # the readers remember by path
-            _put(Path(fresh) / framework_source.PLACES[name][0], data)
+            put(Path(fresh) / framework_source.PLACES[name][0], data)
             return framework_source._names(fresh, name)
 
     return target
 
 
 def _compiler_bounds(folder: Path, data: bytes) -> object:
-    _put(folder / "utils" / "cpp_extension.py", data)
+    put(folder / "utils" / "cpp_extension.py", data)
     found = compiler_bounds.read(LocalHost(), str(folder), "gcc")
     return [
         compiler_bounds.refusal(found, cuda, "gcc", version)
@@ -157,7 +148,7 @@ def _answered(question: str) -> Target:
     """A machine on which one question is answered with the JSON of the input."""
 
     def target(_: Path, data: bytes) -> object:
-        answers = json.loads((_MACHINE / "host.json").read_bytes())
+        answers = json.loads((MACHINE / "host.json").read_bytes())
         name = next(one for one in answers if one.partition(" ")[0] == question)
         python = next(one for one in answers if one.startswith("inside ")).partition(" ")[2]
         try:
@@ -208,12 +199,12 @@ def _requirement(_: Path, data: bytes) -> object:
 
 
 def _progress(folder: Path, data: bytes) -> object:
-    return progress_file.read(str(_put(folder / "x.json", data)), "2.9.0", "H100")
+    return progress_file.read(str(put(folder / "x.json", data)), "2.9.0", "H100")
 
 
 def _compared_runs(folder: Path, data: bytes) -> object:
     for name, content in (("a", _CALLS), ("b", data)):
-        _put(folder / name / "1.jsonl", content)
+        put(folder / name / "1.jsonl", content)
     try:
         one, other = compare_runs.runs(folder / "a"), compare_runs.runs(folder / "b")
         return compare_runs.compare(one, other)
@@ -222,7 +213,7 @@ def _compared_runs(folder: Path, data: bytes) -> object:
 
 
 def _lookups(folder: Path, data: bytes) -> object:
-    _put(folder / "x.log", data)
+    put(folder / "x.log", data)
     found = trace.lookups(folder)
     return trace.counted(found), [trace.differing(one, found) for one in found[:5]]
 
@@ -233,7 +224,7 @@ def _start_file(_: Path, data: bytes) -> object:
 
 
 def _conda(folder: Path, data: bytes) -> object:
-    _put(folder / "conda-meta" / "pytorch-2.11.0-cuda130_py312_0.json", data)
+    put(folder / "conda-meta" / "pytorch-2.11.0-cuda130_py312_0.json", data)
     return conda._records(str(folder))
 
 
@@ -271,7 +262,7 @@ def _rules_of_wheel(folder: Path, data: bytes) -> object:
 @cache
 def _small_rules() -> dict[str, bytes]:
     """The tables of the rules that a rule refers to, without rules."""
-    root = _TESTS.parent / "rules"
+    root = TESTS.parent / "rules"
     names = [f"tables/{one}.toml" for one in ("causes", "releases", "requires")]
     found = {f"attn_doctor_rules/{one}": (root / one).read_bytes() for one in names}
     release = b'version = "2026.11.23"\nschema = %d\n' % _schema()
@@ -279,7 +270,7 @@ def _small_rules() -> dict[str, bytes]:
 
 
 def _catalogue(folder: Path, data: bytes) -> object:
-    _put(folder / catalogue_files.FOLDER / "x.toml", data)
+    put(folder / catalogue_files.FOLDER / "x.toml", data)
     return catalogue_files.read(folder)
 
 
@@ -460,7 +451,7 @@ _REQUIREMENTS = (
 
 
 def _nvml() -> bytes:
-    answer = json.loads((_MACHINE / "host.json").read_bytes())["nvml"]["answer"]
+    answer = json.loads((MACHINE / "host.json").read_bytes())["nvml"]["answer"]
     flat = {key: value for key, value in answer.items() if key != "gpus"}
     for number, gpu in enumerate(answer["gpus"]):
         flat.update({f"gpus.{number}.{key}": value for key, value in gpu.items()})
@@ -468,7 +459,7 @@ def _nvml() -> bytes:
 
 
 def _inside() -> bytes:
-    answers = json.loads((_MACHINE / "host.json").read_bytes())
+    answers = json.loads((MACHINE / "host.json").read_bytes())
     found = next(one for name, one in answers.items() if name.startswith("inside "))
     return json.dumps(found["answer"]).encode()
 
@@ -485,8 +476,8 @@ def targets() -> dict[str, tuple[Target, bytes]]:
             files={"a/b": artifact.Packed(bytes=3, sha256=hashlib.sha256(b"abc").hexdigest())},
         )
     )
-    rule = next((_TESTS.parent / "rules").glob("flash*/*.toml")).read_bytes()
-    library_ = (_TESTS / "binaries" / "fatbins" / "linked.so").read_bytes()
+    rule = next((TESTS.parent / "rules").glob("flash*/*.toml")).read_bytes()
+    library_ = (TESTS / "binaries" / "fatbins" / "linked.so").read_bytes()
     return {
         "batch": (_config("run.bat"), _BATCH),
         "powershell": (_config("train.ps1"), _POWERSHELL),
@@ -512,7 +503,7 @@ def targets() -> dict[str, tuple[Target, bytes]]:
             ),
         ),
         "explained log": (_explained, _LOG),
-        "snapshot in all formats": (_shown, (_MACHINE / "facts.json").read_bytes()),
+        "snapshot in all formats": (_shown, (MACHINE / "facts.json").read_bytes()),
         "names in diffusers": (_source("diffusers"), _DISPATCHER),
         "names in transformers": (
             _source("transformers"),
@@ -546,7 +537,7 @@ def targets() -> dict[str, tuple[Target, bytes]]:
         "description of an artifact": (_packed, head),
         "catalogue in a wheel": (
             _catalogue,
-            (_TESTS.parent / "rules" / catalogue_files.FOLDER / "sage.toml").read_bytes(),
+            (TESTS.parent / "rules" / catalogue_files.FOLDER / "sage.toml").read_bytes(),
         ),
         "rule in a wheel": (_rules_of_wheel, rule),
         "answer of a server": (_remote, _HTTP),

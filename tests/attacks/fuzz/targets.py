@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,21 +32,14 @@ from attn_doctor.record.manifest import NAME
 from attn_doctor.wheels.ranges import WheelError
 from attn_doctor.wheels.reading import read as wheel
 from tests.attacks.fuzz import machine_targets, program_targets
+from tests.attacks.fuzz.inputs import Target, put
 
-Target = Callable[[Path, bytes], object]
 #: How a reader refuses what it cannot use.
 REFUSALS = (AttnDoctorError, json_files.JsonError, OSError, WheelError)
 
 
-def _file(path: Path, name: str, data: bytes) -> Path:
-    file = path / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(data)
-    return file
-
-
 def _config(name: str) -> Target:
-    return lambda path, data: kinds.read(_file(path, name, data))
+    return lambda path, data: kinds.read(put(path / name, data))
 
 
 def _archive(name: str, content: bytes) -> bytes:
@@ -62,11 +55,11 @@ def _archive(name: str, content: bytes) -> bytes:
 #: Name → reader and a valid input, which is mutated.
 TARGETS: dict[str, tuple[Target, bytes]] = {
     "toml": (
-        lambda path, data: toml_files.read_toml(_file(path, "x.toml", data)),
+        lambda path, data: toml_files.read_toml(put(path / "x.toml", data)),
         b'[a.b]\nc = ["x", 1, 2.5, {d = 1979-05-27}]\n[[e]]\nf = """\ntext"""\n',
     ),
     "manifest": (
-        lambda path, data: (_file(path, NAME, data), store.load(path)),
+        lambda path, data: (put(path / NAME, data), store.load(path)),
         b'{"schema": 1, "attn_doctor": "0.1.0", "entries": {}, "environments": {}}',
     ),
     "snapshot": (
@@ -74,7 +67,7 @@ TARGETS: dict[str, tuple[Target, bytes]] = {
         b'{"schema": 1, "torch": {"version": "2.9.0"}, "gpus": [{"name": "x", "sm": 90}]}',
     ),
     "journal": (
-        lambda path, data: list(_lines(_file(path, "journal.jsonl", data))),
+        lambda path, data: list(_lines(put(path / "journal.jsonl", data))),
         b'{"event": "start", "time": 1.5}\n{"event": "file", "path": "/x", "sha256": ""}\n',
     ),
     "shell": (
@@ -88,27 +81,27 @@ TARGETS: dict[str, tuple[Target, bytes]] = {
     "json": (_config("config.json"), b'{"--model_family": "flux", "x": [1, "2", null, 1.5e3]}'),
     "python": (_config("x.py"), b"import diffusers\npipe(width=1, height=2)\nx.backward()\n"),
     "log": (
-        lambda path, data: explain([str(_file(path, "x.log", data))], ()),
+        lambda path, data: explain([str(put(path / "x.log", data))], ()),
         b'Traceback (most recent call last):\n  File "a.py", line 1\nOSError: x\n{"log":"a"}\n',
     ),
     "library": (
-        lambda path, data: binaries.binary(str(_file(path, "x.so", data))),
+        lambda path, data: binaries.binary(str(put(path / "x.so", data))),
         Path(sys.executable).resolve().read_bytes()[:4096],
     ),
     "artifact": (
-        lambda path, data: head(_file(path, "x.tgz", data)),
+        lambda path, data: head(put(path / "x.tgz", data)),
         b"\x1f\x8b\x08\0\0\0\0\0\0\x03",
     ),
     "archive of a wheel": (
-        lambda path, data: wheel(str(_file(path, "x-1.0-py3-none-any.whl", data)), gpu_code=True),
+        lambda path, data: wheel(str(put(path / "x-1.0-py3-none-any.whl", data)), gpu_code=True),
         _archive("x/_C.so", Path(sys.executable).resolve().read_bytes()[:4096]),
     ),
     "wheel of rules": (
-        lambda path, data: rules_wheel._unpack(_file(path, "rules.whl", data), path / "out"),
+        lambda path, data: rules_wheel._unpack(put(path / "rules.whl", data), path / "out"),
         _archive("attn_doctor_rules/x.toml", b'title = "x"\n'),
     ),
     "compressed log": (
-        lambda path, data: explain([str(_file(path, "x.log.gz", data))], ()),
+        lambda path, data: explain([str(put(path / "x.log.gz", data))], ()),
         gzip.compress(b"RuntimeError: FlashAttention only supports Ampere GPUs or newer.\n" * 40),
     ),
     "nvml": (

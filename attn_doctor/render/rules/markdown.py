@@ -17,6 +17,9 @@ from attn_doctor.rulebook.texts import (
     phrases,
 )
 
+#: A fact in a command, which stands for its value.
+_VALUE = re.compile(r"<[a-z_]\w*(?:\.\w+)+>")
+
 
 def rule_markdown(rule: Rule, *, meaning: str = "", explains: Sequence[str] = ()) -> str:
     """The page. `meaning` is the cause's, `explains` the rules that this one explains."""
@@ -103,8 +106,11 @@ def remedy(rule: Rule, number: int, fix: FixFile) -> Iterator[str]:
     if fix.code:
         yield from (*fenced(code_language(fix.code), fix.code.splitlines()), "")
     if fix.run or fix.set or fix.unset:
-        lines = (line for one in commands(fix) for line in one.splitlines())
+        lines = [line for one in commands(fix) for line in one.splitlines()]
         yield from (*fenced("sh", lines), "")
+        if values := dict.fromkeys(_VALUE.findall("\n".join(lines))):
+            yield f"`attn-doctor check` prints it with your machine's values for {_code(values)}."
+            yield ""
     if rule.fix_done[number]:
         yield f"Done when {_joined(rule.fix_done[number])}."
         yield ""

@@ -35,7 +35,7 @@ SLOT = re.compile(r"\{([a-z_][\w.]*)\}")
 #: same form has a digit behind its name.
 _SHAPES = {
     "count": r"(\d[\d,]*)",
-    "counted": r"(\d[\d,]* [\w' -]+)",
+    "counted": r"(\d[\d,]* [^\W\d][^\W\d' -]*(?:[ '-][^\W\d]+)*)",
     "rules": r"(\d+)",
     "seconds": r"([\d.]+)",
     "size": r"([\d.]+ (?:bytes?|[kMGT]B))",
@@ -61,6 +61,8 @@ _LOOSE = (" · ", "; ")
 _SENTENCES = re.compile(r"(?<=[.:])\s+(?=[A-Z`])")
 #: Stands before and behind what is not translated, until the page is complete.
 AS_IT_IS = "\ue000"
+#: A name that stays, perhaps with a version.
+_NAME = re.compile(r"\S+(?: \d\S*)?")
 #: A colour or a link of a terminal, and what is not translated.
 _STYLE = re.compile(rf"(\x1b\[[\d;]*m|\x1b\]8;;[^\x1b]*\x1b\\|{AS_IT_IS}[^{AS_IT_IS}]*{AS_IT_IS})")
 #: What stands before the text of a line.
@@ -256,7 +258,7 @@ def _parts(parts: Sequence[str], between: str, known: Catalogue, deep: int) -> s
     """The parts where all of them have a translation, or are a word that stays."""
     found = [_found(one, known, deep - 1) for one in parts] if len(parts) > 1 else []
     missing = [part for part, one in zip(parts, found, strict=True) if one is None] if found else []
-    if len(missing) == len(found) or any(" " in one for one in missing):
+    if len(missing) == len(found) or not all(map(_NAME.fullmatch, missing)):
         return None
     return between.join(one or part for part, one in zip(parts, found, strict=True))
 

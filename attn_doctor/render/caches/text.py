@@ -54,7 +54,8 @@ def _cache(one: Survey, facts: Facts, terminal: Terminal, *, verbose: bool) -> I
     contents = one.contents
     kind = terminal.style(f"{one.location.kind:<{_COLUMN}}", "bold")
     if contents.unrecognised:
-        yield f"{kind}{terminal.style('not recognised', 'yellow')}: {clean(contents.unrecognised)}"
+        why = terminal.say(clean(contents.unrecognised))
+        yield f"{kind}{terminal.style('not recognised', 'yellow')}: {why}"
     elif not contents.entries:
         yield f"{kind}empty"
     else:
@@ -227,7 +228,8 @@ def verify_text(
 def _verified(one: Integrity, terminal: Terminal) -> Iterator[str]:
     kind = terminal.style(f"{one.kind:<{_COLUMN}}", "bold")
     if one.unrecognised:
-        yield f"{kind}{terminal.style('not recognised', 'yellow')}: {clean(one.unrecognised)}"
+        why = terminal.say(clean(one.unrecognised))
+        yield f"{kind}{terminal.style('not recognised', 'yellow')}: {why}"
     elif one.damage:
         count = plural(len(one.damage), "file")
         yield f"{kind}{terminal.style(f'✗ {count} of {one.checked} broken', 'red')}"

@@ -297,6 +297,7 @@ def _set_torch(facts: Facts, value: str, tables: Tables, notes: list[str]) -> Fa
         requires_triton=_requires_triton(pinned, build, facts),
         missing_nvidia_wheels=(),
         missing_libraries=(),
+        foreign_library="",
     )
     gaps.update(dict.fromkeys(("torch", "cuda_wheels"), _NOT_GIVEN))
     return replace(facts, torch=torch, cuda_wheels=None, shadowing_libraries=(), gaps=gaps)

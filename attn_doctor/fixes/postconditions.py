@@ -87,6 +87,7 @@ def with_build(facts: Facts, full: str, cuda: str) -> Facts:
         requires_triton=wanted if facts.system.os == "linux" else "",
         missing_nvidia_wheels=(),
         missing_libraries=(),
+        foreign_library="",
     )
     exact = row["pins"].get(version, "").lstrip("=~")
     triton = facts.triton

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from attn_doctor.cli.commands import Commands
 from attn_doctor.cli.foreign_option import accepting
-from attn_doctor.cli.help_page import Group
 from attn_doctor.cli.once import Once
 from attn_doctor.cli.option_groups import grouped
 from attn_doctor.cli.plain import COMPLETION
@@ -56,7 +56,7 @@ def app_for(words: Sequence[str], mistake: Exception | None = None) -> typer.Typ
     """
     app = typer.Typer(
         name="attn-doctor",
-        cls=Group,
+        cls=Commands,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="markdown",

@@ -166,3 +166,10 @@ def test_options_that_may_be_repeated_are() -> None:
     words = ["build-kernels", "--heads", "2", "--head-dim", "64", "--seq-len", "128", "--seq-len"]
     done = run(*words, "256", "-n", "-v", "-v", "--python", sys.executable, "--device", "cpu")
     assert "2 times" not in done.stderr
+
+
+@pytest.mark.parametrize(("word", "meant"), [("doctor", "check"), ("undo", "fix undo")])
+def test_a_word_of_other_tools_is_answered_with_our_command(word: str, meant: str) -> None:
+    ran = run(word)
+    assert ran.returncode == 2
+    assert f"No such command '{word}'. Run `attn-doctor {meant}`." in ran.text

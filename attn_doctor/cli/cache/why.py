@@ -41,7 +41,8 @@ def why(
     Python, compilers, environment variables, mask files. With a command, runs it with the cache and
     compares the keys that it looks up, component by component, with those that were built: tensors
     (dtype, shape, strides), settings, the traced graph. The command's kernels are compiled and
-    cached as usual.
+    cached as usual. Where `build-kernels` has built nothing, the command is run twice, and its
+    second run is compared with its first.
 
     Exit codes: 0 everything is reused, 1 a kernel is not reused, 2 nothing was built, or the
     program does not exist.
@@ -55,11 +56,13 @@ def why(
     folder = cache_folder(facts, cache_dir)
     manifest = store.load(folder)
     if manifest is None or not (manifest.entries or manifest.warmups):
+        if program:
+            raise typer.Exit(_of_two_runs(program, facts, folder, result))
         raise AttnDoctorError(
-            f"{folder} has no kernels that attn-doctor built, so there is nothing to compare with:"
-            " run `attn-doctor build-kernels` first, or name the folder with --cache-dir."
-            " `attn-doctor cache status` shows what torch stored there; with"
-            " TORCH_LOGS=recompiles,torch._inductor.codecache torch logs why it compiles again"
+            f"{folder} has no kernels that attn-doctor built, so there is nothing to compare with."
+            " `attn-doctor cache why -- python train.py` runs a program twice, and says why its"
+            " second run compiles again. `attn-doctor cache status` shows what torch stored;"
+            " --cache-dir names another folder"
         )
     if program:
         raise typer.Exit(_of_program(program, facts, folder, manifest, result))
@@ -76,16 +79,34 @@ def why(
 def _of_program(
     program: list[str], facts: Facts, folder: Path, manifest: Manifest, result: ResultOptions
 ) -> int:
-    from attn_doctor.kernels.verify.why import reasons
     from attn_doctor.record.key_parts import known_keys
-    from attn_doctor.render.caches.why import program_json, program_text
 
     code, found = _lookups(program, facts, folder)
-    if code != 0:
-        sys.stderr.write(f"attn-doctor: {program[0]} ended with exit code {code}\n")
+    return code or _compared(found, known_keys(manifest, folder), folder, result)
+
+
+def _of_two_runs(program: list[str], facts: Facts, folder: Path, result: ResultOptions) -> int:
+    """Run the program twice, and compare the keys of the second run with those of the first."""
+    sys.stderr.write(
+        f"attn-doctor: {folder} has no kernels that attn-doctor built, so the program is run twice,"
+        " and its second run is compared with its first\n"
+    )
+    code, first = _lookups(program, facts, folder)
+    if code:
         return code
+    code, second = _lookups(program, facts, folder)
+    return code or _compared(second, {"the first run": first}, folder, result)
+
+
+def _compared(
+    found: list[Lookup], known: dict[str, list[Lookup]], folder: Path, result: ResultOptions
+) -> int:
+    """Print the lookups and why some missed; return the exit code."""
+    from attn_doctor.kernels.verify.why import reasons
+    from attn_doctor.render.caches.why import program_json, program_text
+
     hits = sum(one.what == "hit" for one in found)
-    missed = reasons(found, known_keys(manifest, folder))
+    missed = reasons(found, known)
     code = int(bool(missed) or not found)
     if result.as_json:
         sys.stdout.write(program_json(str(folder), hits, missed, code))
@@ -95,7 +116,10 @@ def _of_program(
 
 
 def _lookups(program: list[str], facts: Facts, folder: Path) -> tuple[int, list[Lookup]]:
-    """Run the program in the examined environment, and read what torch's trace says of it."""
+    """Run the program in the examined environment, and read what torch's trace says of it.
+
+    The first value is its exit code, which is reported unless it is 0.
+    """
     import tempfile
 
     from attn_doctor.kernels.builder.devices import children_environment
@@ -111,4 +135,7 @@ def _lookups(program: list[str], facts: Facts, folder: Path) -> tuple[int, list[
             argv, env=environ, attached=True, joined=True, output=sys.stderr.fileno()
         ) as running:
             code = running.wait()
-        return (128 - code if code is not None and code < 0 else code or 0), lookups(Path(trace))
+        code = 128 - code if code is not None and code < 0 else code or 0
+        if code:
+            sys.stderr.write(f"attn-doctor: {program[0]} ended with exit code {code}\n")
+        return code, lookups(Path(trace))

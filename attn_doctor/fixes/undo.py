@@ -60,13 +60,27 @@ class Undone(Struct, frozen=True, kw_only=True):
     """What was not restored, and why, a sentence each."""
 
 
-def chosen(environ: Mapping[str, str], id: str, *, redo: bool = False, forget: bool = False) -> Run:
+def chosen(
+    environ: Mapping[str, str],
+    id: str,
+    *,
+    redo: bool = False,
+    forget: bool = False,
+    python: str = "",
+) -> Run:
     """Return the run to undo: the one named, or the newest that changed something.
 
-    `redo`: the run to do again, of those that were undone. `forget`: a run in any state that has
-    ended. Raises `AttnDoctorError` if there is none, its journal is damaged, or it is running.
+    `python`: only runs that changed the environment of this interpreter. `redo`: the run to do
+    again, of those that were undone. `forget`: a run in any state that has ended. Raises
+    `AttnDoctorError` if there is none, its journal is damaged, or it is running.
     """
-    run = _found(runs(environ), id, redo=redo)
+    every = [one for one in runs(environ) if not python or _same(one.python, python)]
+    if python and not every:
+        raise AttnDoctorError(
+            f"no run of fix changed the environment of {python}: `attn-doctor fix history` lists"
+            " all runs"
+        )
+    run = _found(every, id, redo=redo)
     if run.state == "running":
         end_orphan(run)
     if forget:
@@ -82,6 +96,11 @@ def chosen(environ: Mapping[str, str], id: str, *, redo: bool = False, forget: b
     if redo and run.state not in ("undone", "partly undone") and not run.cut_off:
         raise AttnDoctorError(f"run {run.id} was not undone, so it cannot be done again")
     return run
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two interpreters are of one environment: their `bin` folders are the same."""
+    return os.path.realpath(os.path.dirname(one)) == os.path.realpath(os.path.dirname(other))
 
 
 def _found(every: Sequence[Run], id: str, *, redo: bool) -> Run:

@@ -117,6 +117,18 @@ def test_the_run_is_chosen_by_its_id_or_is_the_newest_that_changed_something(
         chosen(environ, made[1])
 
 
+def test_only_runs_of_an_environment(tmp_path: Path, environ: dict[str, str]) -> None:
+    made = {}
+    for name in ("a", "b"):
+        with begin(environ, name, python=f"/srv/{name}/bin/python") as journal:
+            journal.write_file(tmp_path / name, b"x")
+        made[name] = journal.id
+    assert chosen(environ, "").id == made["b"]
+    assert chosen(environ, "", python="/srv/a/bin/python3").id == made["a"]
+    with pytest.raises(AttnDoctorError, match="no run of fix changed the environment of /srv/c"):
+        chosen(environ, "", python="/srv/c/bin/python")
+
+
 # Files
 
 

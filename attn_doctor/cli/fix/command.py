@@ -218,6 +218,15 @@ def undo_command(
     run: Annotated[
         str, typer.Argument(metavar="[RUN]", help="Run to undo; default: the last one.")
     ] = "",
+    python: Annotated[
+        str,
+        typer.Option(
+            "--python",
+            metavar="PATH",
+            help="Only runs that changed this environment.",
+            show_default=False,
+        ),
+    ] = "",
     dry_run: DryRun = False,
     yes: Yes = False,
     result: ResultOptions,
@@ -232,7 +241,9 @@ def undo_command(
     from attn_doctor.cli.fix import runs
 
     plain = result.as_json
-    raise typer.Exit(runs.undo(run, redo=False, dry_run=dry_run, yes=yes, json=plain))
+    raise typer.Exit(
+        runs.undo(run, redo=False, dry_run=dry_run, yes=yes, json=plain, python=python)
+    )
 
 
 @app.command("redo")
@@ -240,6 +251,15 @@ def redo_command(
     *,
     run: Annotated[
         str, typer.Argument(metavar="[RUN]", help="Run to do again; default: the last undone one.")
+    ] = "",
+    python: Annotated[
+        str,
+        typer.Option(
+            "--python",
+            metavar="PATH",
+            help="Only runs that changed this environment.",
+            show_default=False,
+        ),
     ] = "",
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -255,7 +275,7 @@ def redo_command(
     from attn_doctor.cli.fix import runs
 
     plain = result.as_json
-    raise typer.Exit(runs.undo(run, redo=True, dry_run=dry_run, yes=yes, json=plain))
+    raise typer.Exit(runs.undo(run, redo=True, dry_run=dry_run, yes=yes, json=plain, python=python))
 
 
 @app.command("history")

@@ -12,19 +12,22 @@ from attn_doctor.fixes import env_snapshot
 from attn_doctor.fixes.journal import reopen, runs
 from attn_doctor.fixes.undo import chosen, undo_plan
 from attn_doctor.fixes.undo import undo as apply_undo
+from attn_doctor.host.local import LocalHost
+from attn_doctor.probes.interpreter.choice import pick
 from attn_doctor.render.fix.json import history_json, undo_json
 from attn_doctor.render.fix.text import history_text, undo_text, undone_text
 from attn_doctor.render.terminal import Terminal
 
 
-def undo(id: str, *, redo: bool, dry_run: bool, yes: bool, json: bool) -> int:
-    """Undo a run, or do it again.
+def undo(id: str, *, redo: bool, dry_run: bool, yes: bool, json: bool, python: str = "") -> int:
+    """Undo a run, or do it again. `python`: of those that changed this environment.
 
     Returns the exit code: 1 if something was not restored, or nothing was changed. Without `yes`,
     the user is asked on the terminal. Without a terminal, only the plan is shown.
     """
     terminal = Terminal.of(sys.stdout, dict(os.environ))
-    run = chosen(os.environ, id, redo=redo)
+    where = pick(LocalHost(), python).path if python else ""
+    run = chosen(os.environ, id, redo=redo, python=where)
     plan = undo_plan(run, redo=redo)
     if not json:
         sys.stdout.write(undo_text(plan, terminal))

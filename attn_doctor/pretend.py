@@ -222,10 +222,11 @@ def _on_another_system(facts: Facts, os: str, arch: str) -> Facts:
     gaps = _without_gaps(facts, "manifests", *elsewhere)
     # Nor are its paths: a command that is shown has to run there.
     uv = facts.python.uv and "uv"
+    pip = facts.python.pip and None  # its version is not known there
     return replace(
         facts,
         system=system,
-        python=replace(facts.python, path="python", uv=uv, externally_managed=False),
+        python=replace(facts.python, path="python", pip=pip, uv=uv, externally_managed=False),
         build=Build(),
         gaps={**gaps, **dict.fromkeys(elsewhere, _NOT_GIVEN)},
         **lists,

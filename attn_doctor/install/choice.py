@@ -27,7 +27,7 @@ from attn_doctor.install.builds import (
     published,
 )
 from attn_doctor.install.demand import Demand
-from attn_doctor.install.hardware import COMPILED, gpu_fault
+from attn_doctor.install.hardware import COMPILED, disagreement, gpu_fault
 from attn_doctor.install.known_faults import known_faults, sentence
 from attn_doctor.install.packages import Lacking, Pick, Rules, pick, pick_pair
 
@@ -171,7 +171,7 @@ def _try(
     if demand.keep_torch and not build.installed and installed_build(facts):
         faults["torch"] = "the installed torch has to stay"
     picks: dict[str, Pick] = {}
-    for package in demand.packages:
+    for package in _needed(demand, facts):
         answer = pick(package, ahead, rules)
         if isinstance(answer, Lacking):
             faults[package] = answer.reason
@@ -184,6 +184,12 @@ def _try(
         else:
             picks |= {one.package: one for one in pair}
     return _Tried(build, found, faults, tuple(picks.values()), ahead)
+
+
+def _needed(demand: Demand, facts: Facts) -> tuple[str, ...]:
+    """The packages that have to fit torch; that of Windows brings no Triton for SageAttention."""
+    windows = facts.system.os == "windows" and "sageattention" in demand.packages
+    return tuple(dict.fromkeys((*(("triton",) if windows else ()), *demand.packages)))
 
 
 def _cost(one: _Tried, demand: Demand) -> tuple[Any, ...]:
@@ -209,8 +215,10 @@ def _cost(one: _Tried, demand: Demand) -> tuple[Any, ...]:
 
 def _choice(best: _Tried, demand: Demand, facts: Facts, rules: Rules) -> Choice:
     picks = [*best.picks]
-    dropped, notes = [], []
+    dropped: list[str] = []
+    notes: list[str] = []
     if not best.build.installed:
+        notes += filter(None, [disagreement(facts)])
         for package in _tied(demand, facts):
             answer = pick(package, best.ahead, rules, asked=False)
             if isinstance(answer, Lacking) or answer.how == "build":

@@ -15,6 +15,26 @@ COMPILED = ("flash-attn", "flash-attn-3", "xformers", "sageattention")
 _VENDORS = {"amd": "an AMD GPU", "intel": "an Intel GPU"}
 
 
+#: GPU → what sources say of torch's wheels for its processor, which are made for Arm servers.
+#: Neither way was tried by us.
+_DISAGREE = {
+    # https://github.com/bitsandbytes-foundation/bitsandbytes/pull/1941 (libraries of JetPack)
+    87: "sources disagree on torch for Jetson Orin: some take this wheel, which is made for Arm"
+    " servers, others that of https://pypi.jetson-ai-lab.io, which is made for JetPack",
+    # https://github.com/ace-step/ACE-Step-1.5/pull/575 (cu130)
+    # https://github.com/pollen-robotics/microduck_rl/pull/39 (cu129)
+    121: "sources disagree on torch for GB10 (DGX Spark): most take PyTorch's index cu130, some"
+    " cu129, others NVIDIA's container of PyTorch",
+}
+
+
+def disagreement(facts: Facts) -> str:
+    """Return what sources recommend for the GPU, where they disagree; empty if they do not."""
+    if facts.system.os != "linux" or facts.system.arch != "aarch64":
+        return ""
+    return next((_DISAGREE[gpu.sm] for gpu in facts.gpus or () if gpu.sm in _DISAGREE), "")
+
+
 def gpu_fault(demand: Demand, ahead: Facts) -> str:
     """Return why no release helps on these GPUs; empty if one may.
 

@@ -51,7 +51,9 @@ class Asked(NamedTuple):
 
     @property
     def packages(self) -> list[str]:
-        return [name for word in self.words for name in NEEDS.get(word, ())]
+        found = [name for word in self.words for name in NEEDS.get(word, ())]
+        # torch for Windows brings no Triton.
+        return [*found, *(["triton"] if self.system == "windows" and "sage" in self.words else [])]
 
     @property
     def minor(self) -> tuple[int, ...]:

@@ -342,3 +342,21 @@ def _is_minimal(asked: Asked, names: tuple[str, ...], every: list[set[str]]) -> 
     assert all({*names} & faults for faults in every), (asked, names, every)
     for smaller in combinations(names, len(names) - 1):
         assert not smaller or not all({*smaller} & faults for faults in every), (asked, names)
+
+
+def test_sage_on_windows_needs_triton() -> None:
+    """torch for Windows brings no Triton, and the package imports it."""
+    found = chosen("sage", *ADA, "os=windows", "torch=2.9.1+cu128", community=True)
+    assert isinstance(found, Choice)
+    wanted = {one.package: one.requirement for one in found.picks}
+    assert wanted["triton"] == "triton-windows==3.5.*"
+    here = chosen("sage", *ADA, "torch=2.8.0+cu128", community=True)
+    assert isinstance(here, Choice), here
+    assert "triton" not in {one.package for one in here.picks}
+
+
+@pytest.mark.parametrize(("gpu", "noted"), [("orin", True), ("gb10", True), ("gh200", False)])
+def test_where_sources_disagree_it_is_said(gpu: str, noted: bool) -> None:
+    found = chosen("torch", f"gpu={gpu}", "driver=580")
+    assert isinstance(found, Choice)
+    assert any("sources disagree" in one for one in found.notes) is noted

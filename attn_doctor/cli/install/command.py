@@ -115,8 +115,10 @@ def install(
     if dry_run and yes:
         raise typer.BadParameter("--dry-run changes nothing and --yes applies the plan: choose one")
     from attn_doctor.diagnosis import diagnosis_of
+    from attn_doctor.host.local import LocalHost
     from attn_doctor.install.choice import Conflict
     from attn_doctor.install.demand import Demand, words_of
+    from attn_doctor.probes.interpreter.choice import to_install_into
 
     demand = Demand(
         words=words_of(names),
@@ -125,9 +127,11 @@ def install(
         community=limits.community,
         keep_torch=limits.keep_torch,
     )
+    local = not (source.facts or source.pretend)
+    if not source.python and local:
+        source = replace(source, python=to_install_into(LocalHost()))
     diagnosis = diagnosis_of(source.read(), None, source.rule_folders)
     facts = diagnosis.facts
-    local = not (source.facts or source.pretend)
     session = _Session(source=source, limits=limits, demand=demand, local=local)
     found, plan = session.planned(facts)
     if isinstance(found, Conflict):

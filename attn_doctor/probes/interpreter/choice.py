@@ -65,6 +65,23 @@ def pick(host: Host, python: str) -> Choice:
     return choice._replace(candidates=tuple(listed))
 
 
+def to_install_into(host: Host) -> str:
+    """Return the environment folder here or above that `install` takes; empty to choose as `pick`.
+
+    A new environment of a project has no torch yet, and is meant all the same. An active one comes
+    first. Raises `ExaminationError` if others can change the folder.
+    """
+    active = _active(host)
+    base = not host.environ.get("VIRTUAL_ENV") and host.environ.get("CONDA_DEFAULT_ENV") in _BASE
+    if active is not None and not base:
+        return ""
+    found = [*_in_folders(host)]
+    for one in [*(one for one in found if torch_of(host, one.path)), *found]:
+        _check_found(host, one)
+        return one.subject
+    return ""
+
+
 def _own(host: Host) -> Choice:
     ours = host.platform.python
     return Choice(ours, "runs attn-doctor", ours, torch_of(host, ours) if ours else "")

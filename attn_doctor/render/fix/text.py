@@ -68,7 +68,9 @@ def plan_text(
         lines += terminal.wrap(f"Run `{again}` again after this plan.", 2)
         lines.append("")
     if plan.together:
-        lines += _marked("✗", f"The steps do not fit together: {plan.together}.", terminal)
+        known = plan.together.startswith(("no set of releases", "the index has no such"))
+        said = "The steps do not fit together" if known else "Whether the steps fit is unknown"
+        lines += _marked("✗" if known else "?", f"{said}: {plan.together}.", terminal)
         lines.append("")
     if plan.without:
         lines += terminal.wrap(f"No fix is known for: {', '.join(plan.without)}", 0)
@@ -203,7 +205,7 @@ def _labelled(label: str, words: str, terminal: Terminal, *styles: str) -> Itera
 
 def _marked(mark: str, words: str, terminal: Terminal) -> Iterator[str]:
     first, *rest = terminal.wrap(clean(words), 2)
-    colour = {"✗": "red", "!": "yellow", "✓": "green", "i": "blue"}[mark]
+    colour = {"✗": "red", "!": "yellow", "?": "yellow", "✓": "green", "i": "blue"}[mark]
     yield terminal.style(mark, "bold", colour) + first[1:]
     yield from rest
 

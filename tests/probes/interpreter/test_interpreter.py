@@ -17,7 +17,7 @@ from attn_doctor.host.local import LocalHost
 from attn_doctor.probes import distributions
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.interpreter import Chosen, choose, describe
-from attn_doctor.probes.interpreter.choice import pick
+from attn_doctor.probes.interpreter.choice import pick, to_install_into
 from tests.probes.pythons import examinable, make_venv, pythons, too_old
 from tests.probes.tree import machine
 
@@ -101,6 +101,19 @@ def test_a_conda_environment_without_python_is_skipped() -> None:
 def test_a_venv_further_up() -> None:
     expected = (f"{PROJECT}/.venv/bin/python", f".venv in {PROJECT}")
     assert chosen_on(cwd=f"{PROJECT}/src/deep", folders=[f"{PROJECT}/src/deep"]) == expected
+
+
+def test_what_is_installed_goes_into_the_environment_of_the_project() -> None:
+    """Also where that has no torch, and another Python on PATH has."""
+    files = {f"{PROJECT}/.venv/pyvenv.cfg": "home = /usr/bin\n"}
+    programs = [f"{place}/bin/python" for place in (VENV, f"{PROJECT}/.venv")]
+
+    def place(**how: Any) -> str:
+        return to_install_into(machine(files, programs=programs, python=OURS, **how))
+
+    assert place(cwd=PROJECT) == f"{PROJECT}/.venv"
+    assert place(cwd=PROJECT, env={"VIRTUAL_ENV": VENV}) == ""
+    assert place(cwd="/srv") == ""
 
 
 def test_the_search_ends_at_the_home_directory() -> None:

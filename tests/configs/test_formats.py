@@ -479,7 +479,8 @@ def test_advisories_of_a_configuration(tmp_path: Path) -> None:
     assert trained.state is Readiness.READY
     assert any("64 tokens over" in one and "ATTN-2026-0001" in one for one in trained.exceptions)
     (tmp_path / "config.json").write_text('{"_attn_implementation": "sdpa"}')
-    inferred = predict(read_all(tmp_path / "config.json")[0], facts, findings).phases[0]
+    reading = read_all(tmp_path / "config.json")[0]
+    inferred = predict(reading, facts, findings, "inference").phases[0]
     assert not any("ATTN-2026-0001" in one for one in inferred.exceptions)
 
 

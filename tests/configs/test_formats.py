@@ -1263,7 +1263,8 @@ SWIFT = "swift sft --model a/b --model_author swift"
          [("training", "what Transformer Engine chooses")]),
         (("python -m verl.experimental.one_step_off_policy.main_ppo "
           "actor_rollout_ref.actor.strategy=megatron actor_rollout_ref.rollout.name=vllm\n"),
-         [("training", "FlashAttention through"), ("inference", "what vLLM chooses")]),
+         [("training", "FlashAttention through"), ("training", ""),
+          ("inference", "what vLLM chooses")]),
     ],
 )  # fmt: skip
 def test_trainers_with_their_own_names(
@@ -1289,3 +1290,12 @@ def test_packing_of_ms_swift_needs_flash_attention(tmp_path: Path) -> None:
 def test_apple_s_swift_is_another_program(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         one_of(tmp_path, "a.sh", "swift build -c release\nswift run $TARGET\nswift test\n")
+
+
+def test_text_inside_a_dockerfile_is_no_instruction(tmp_path: Path) -> None:
+    content = (
+        "FROM vllm/vllm-openai:v0.11.0\nRUN python3 - <<'PY'\nfrom x import y\nPY\n"
+        'CMD ["--model", "/m", "--attention-backend", "FLASHINFER"]\n'
+    )
+    (one,) = one_of(tmp_path, "Dockerfile", content)
+    assert (one.title, one.phases[0].shown) == ("vLLM", "FLASHINFER")

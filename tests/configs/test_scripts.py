@@ -577,3 +577,31 @@ def test_a_choice_for_a_language_model_is_none_for_a_pipeline(tmp_path: Path) ->
     first, other = predicted(script(tmp_path, body)).phases
     assert (first.backend, other.backend) == ("flash", "native")
     assert other.why == "no line chooses for FluxPipeline"
+
+
+def test_functions_that_are_only_handed_on(tmp_path: Path) -> None:
+    body = (
+        "def choose(unet):\n    def a():\n        unet.set_attn_processor(AttnProcessor2_0())\n"
+        "    def b():\n        unet.set_attn_processor(XFormersAttnProcessor())\n"
+        "    for each in (a, b):\n        each()\npipe('x')\n"
+    )
+    phases = predicted(script(tmp_path, body, "StableDiffusionXLPipeline")).phases
+    assert [(one.backend, one.when) for one in phases][:2] == [
+        ("native", "`a` is called"),
+        ("xformers", "`b` is called"),
+    ]
+
+
+def test_a_model_alone_that_is_trained(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "from diffusers import UNet2DConditionModel\n"
+        "unet = UNet2DConditionModel.from_pretrained('a')\n"
+        "if args.enable_xformers:\n    unet.enable_xformers_memory_efficient_attention()\n"
+        "accelerator.backward(loss)\n"
+    )
+    found = [(one.phase, one.backend, one.when) for one in predicted(path).phases]
+    assert found == [
+        ("training", "xformers", "--enable_xformers is given"),
+        ("training", "native", ""),
+    ]

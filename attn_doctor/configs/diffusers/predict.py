@@ -42,6 +42,7 @@ _IF_LOADED = {
     "own code": "the model's repository has no code of its own",
     "open": "arguments that are not written in the call choose nothing",
 }
+_MODEL = re.compile(r"UNet\w*ConditionModel|\w*Transformer[23]DModel")
 #: Names of scripts that train.
 _TRAINING = re.compile(r"(?i)(?:^|[_-])(?:train|finetune|fine_tune|dreambooth)(?:[_-]|$)")
 _RUNNING = re.compile(
@@ -145,6 +146,11 @@ def _pipelines(reading: Reading) -> list[str]:
 
 def _loaded(reading: Reading) -> list[str]:
     return [one.value for one in reading.calls if one.what == "pipeline" and one.value]
+
+
+def _is_model(name: str) -> bool:
+    """A denoising model of Diffusers by its name."""
+    return _MODEL.fullmatch(name) is not None
 
 
 def _foreign(reading: Reading) -> dict[str, str]:
@@ -402,7 +408,10 @@ class _Script:
 
     def _otherwise(self, taken: Sequence[tuple[Call, Phase]]) -> list[Phase]:
         """What runs where no line is certain to choose: the variable of the machine, or torch's."""
-        classes = [one for one in dict.fromkeys(_pipelines(self._reading)) if "Pipeline" in one]
+        loaded = [*dict.fromkeys(_pipelines(self._reading))]
+        # A model alone, as scripts that train load it, runs where something says the phase.
+        alone = not self._given
+        classes = [one for one in loaded if "Pipeline" in one or (alone and _is_model(one))]
         of_pipelines = [one for one in taken if one[0].what not in _OF_MODELS]
         if not classes:
             return self._language_models(taken)

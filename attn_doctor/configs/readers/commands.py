@@ -17,6 +17,8 @@ from attn_doctor.configs.readers.shell_branches import possible
 from attn_doctor.configs.readers.yaml_lines import Entry
 
 _DOCKER = re.compile(r"^\s*(FROM|ENV|CMD|ENTRYPOINT|ARG|WORKDIR)\s+(.*)$", re.IGNORECASE)
+#: `RUN python3 - <<'PY'`: what follows up to the line PY is no instruction.
+_HEREDOC = re.compile(r"<<-?\s?[\"']?([A-Za-z_]\w{0,40})[\"']?")
 _PAIR = re.compile(r"""([A-Za-z_]\w{0,100})=("[^"]{0,2000}"|'[^']{0,2000}'|\S{0,2000})""")
 #: Keys of YAML below which words of a command are.
 _COMMAND = ("command", "args", "entrypoint", "cmd", "run")
@@ -208,10 +210,15 @@ def image_variables(text: str) -> dict[str, Setting]:
 
 def _instructions(text: str) -> Iterator[tuple[str, str, int]]:
     """Name, arguments and line of the instructions of a Dockerfile that are of use."""
-    pending, start = "", 1
+    pending, start, ends = "", 1, ""
     for number, line in enumerate(text.splitlines(), 1):
+        if ends:  # the text of a file or script inside RUN or COPY
+            ends = "" if line.strip() == ends else ends
+            continue
         start = start if pending else number
         pending += line.strip().removesuffix("\\") + " "
+        inner = _HEREDOC.search(line)
+        ends = inner[1] if inner is not None else ""
         if line.rstrip().endswith("\\"):
             continue
         match = _DOCKER.match(pending)

@@ -522,17 +522,22 @@ def _imported(node: ast.ImportFrom | ast.Import) -> Iterator[Call]:
 
 
 def _never_called(trees: Sequence[ast.Module], nodes: Sequence[Node]) -> Iterator[ast.AST]:
-    """Functions of a script that runs by itself, and that nothing in it names."""
-    used = {last_name(one.tree) for one in nodes if isinstance(one.tree, (ast.Name, ast.Attribute))}
+    """Functions that nothing calls by their name: of a script that runs, and inside others."""
+    called = {last_name(one.tree.func) for one in nodes if isinstance(one.tree, ast.Call)}
     top = [each for tree in trees for each in tree.body]
     runs = any(
         (isinstance(one, ast.If) and "__name__" in ast.dump(one.test))
         or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Call))
         for one in top
     )
-    for one in top if runs else ():
-        if isinstance(one, ast.FunctionDef) and one.name not in used and not one.decorator_list:
-            yield one
+    outer = {*top} if runs else set[ast.AST]()
+    for one in nodes:
+        function = one.tree
+        if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+            continue
+        inside = isinstance(one.scope, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if (inside or function in outer) and function.name not in called:
+            yield function
 
 
 def _origins(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:

@@ -51,7 +51,10 @@ def _of_text(text: str, start: int) -> dict[str, Setting]:
     """The settings of a text of YAML. `start`: the line of its first line."""
     if not _FEWEST <= text.count("\n") <= _LINES:
         return {}
-    found = flat.of_yaml(yaml_lines.entries(text))
+    try:
+        found = flat.of_yaml(yaml_lines.entries(text))
+    except yaml_lines.YamlError:
+        return {}
     return {
         key: Setting(key, one.value, start + one.line - 1, one.written)
         for key, one in found.items()

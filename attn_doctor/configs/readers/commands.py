@@ -17,7 +17,7 @@ from attn_doctor.configs.readers.shell_branches import possible
 from attn_doctor.configs.readers.yaml_lines import Entry
 
 _DOCKER = re.compile(r"^\s*(FROM|ENV|CMD|ENTRYPOINT|ARG|WORKDIR)\s+(.*)$", re.IGNORECASE)
-#: `RUN python3 - <<'PY'`: what follows up to the line PY is no instruction.
+#: `RUN python3 - <<'PY'`: what follows up to the line PY is not an instruction.
 _HEREDOC = re.compile(r"<<-?\s?[\"']?([A-Za-z_]\w{0,40})[\"']?")
 _PAIR = re.compile(r"""([A-Za-z_]\w{0,100})=("[^"]{0,2000}"|'[^']{0,2000}'|\S{0,2000})""")
 #: Keys of YAML below which words of a command are.

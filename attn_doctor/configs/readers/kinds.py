@@ -275,7 +275,12 @@ def _says(name: str, settings: Mapping[str, Setting]) -> bool:
 
 
 def _yaml(base: Reading, text: str) -> list[Reading]:
-    entries = [*yaml_lines.entries(text)]
+    try:
+        entries = yaml_lines.entries(text)
+    except yaml_lines.YamlError as error:
+        raise ConfigError(
+            f"{base.file}, line {error.line}: not YAML, because text follows a closing quote"
+        ) from None
     found = known_in(base, commands.of_yaml(entries))
     if found:
         return found
@@ -395,7 +400,11 @@ def _container_variables(text: str, name: str) -> Mapping[str, Setting]:
         return commands.image_variables(text)
     found: dict[str, Setting] = {}
     several = set()
-    for command in commands.of_yaml([*yaml_lines.entries(text)]):
+    try:
+        entries = yaml_lines.entries(text)
+    except yaml_lines.YamlError:
+        return {}
+    for command in commands.of_yaml(entries):
         for key, one in command.variables.items():
             if found.setdefault(key, one).text != one.text:
                 several.add(key)

@@ -37,8 +37,16 @@ class Entry(Struct, frozen=True):
     line: int
 
 
+class YamlError(ValueError):
+    """A line at which a text is not YAML."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
 def entries(text: str) -> list[Entry]:
-    """Every plain value of a YAML text."""
+    """Every plain value of a YAML text. Raises `YamlError` for text behind a closing quote."""
     anchors: dict[str, tuple[str, ...]] = {}
     found = [*_written(text, anchors)]
     return _merged(found, anchors) if anchors else found
@@ -194,16 +202,19 @@ def _open(line: str, depth: int, quote: str) -> tuple[int, str]:
 def _values(path: tuple[str, ...], value: str, line: int) -> Iterator[Entry]:
     """The entries of one value: each of a flow list or mapping, or the value itself."""
     if value[:1] not in ("[", "{") or value.startswith("{{"):
-        yield Entry(path, _unquoted(value), line)
+        yield Entry(path, _unquoted(value, line), line)
         return
     for below, one, number in yaml_flow.leaves(value, line):
         yield Entry((*path, *below), yaml_flow.unquoted(one), number)
 
 
-def _unquoted(value: str) -> str:
+def _unquoted(value: str, line: int) -> str:
     """A scalar without quotes and without a comment behind it."""
     if value[:1] in ("'", '"'):
         whole = _QUOTED.match(value)
+        behind = value[whole.end() :].strip() if whole else ""
+        if behind and behind[0] not in "#:" and "{{" not in value:
+            raise YamlError(line)
         return yaml_flow.unquoted(whole[0] if whole else value)
     cut = value.find(" #")
     return (value[:cut] if cut >= 0 else value).strip()

@@ -75,3 +75,11 @@ def test_what_does_not_end_takes_no_long_time(line: str) -> None:
     start = time.process_time()
     yaml_lines.entries(line * 20_000)
     assert time.process_time() - start < 5
+
+
+def test_text_behind_a_closing_quote_is_no_yaml() -> None:
+    with pytest.raises(yaml_lines.YamlError) as error:
+        yaml_lines.entries('a: 1\nname: "x/y\n  arch: "z"\n')
+    assert error.value.line == 2
+    assert yaml_lines.entries("a: 'it''s'  # why\n")[0].value == "it's"
+    assert yaml_lines.entries('a: "{{ x }}" b\n')

@@ -471,9 +471,7 @@ class _Script:
         open_ = [said for detail, said in _IF_LOADED.items() if detail in details]
         asked = replace(asked, when=" and ".join(filter(None, (asked.when, *open_))))
         imported = [one.value for one in self._reading.calls if one.what == "acceleration"]
-        if "unsloth" in details:
-            asked = replace(asked, backend="", shown="", undecided=_BY_UNSLOTH)
-        elif imported:
+        if imported:
             reason = f"{imported[0]}, which the script imports, may replace the model's attention"
             asked = replace(asked, backend="", shown="", undecided=reason)
         return [evaluated(asked, self._reading, self._others)[0]]

@@ -394,14 +394,15 @@ class _Reader:
         """A language model of Transformers that is loaded without a choice of attention."""
         root, _, rest = on.partition(".")
         name = rest or root
-        if _UNSLOTH.match(on) and "unsloth" in self._imported.get(root, ""):
-            yield Call("language model", name, "", node.lineno, detail="unsloth")
+        given = {one.arg: one.value for one in node.keywords}
+        chosen = any(one in given for one in (*_IMPLEMENTATION, "use_flash_attention_2"))
+        if _UNSLOTH.match(on) and "unsloth" in self._imported.get(root, "") and not chosen:
+            yield Call("attn_implementation", "", on, node.lineno, detail="unsloth")
         if not self._imported.get(root, "").startswith("transformers"):
             return
         if not _LANGUAGE.search(name):
             return
-        given = {one.arg: one.value for one in node.keywords}
-        if any(one in given for one in (*_IMPLEMENTATION, "use_flash_attention_2")):
+        if chosen:
             return
         own = is_true(given.get("trust_remote_code"))
         detail = "own code" if own else "open" if None in given else ""

@@ -486,6 +486,25 @@ def test_a_name_that_branches_set(
     assert [(one.backend, one.when) for one in phases] == expected
 
 
+def test_conditions_that_contradict_or_say_the_same_again(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "from transformers import AutoModelForCausalLM as A\n"
+        "attn = 'flash_attention_2' if fast else 'sdpa'\n"
+        "try:\n"
+        "    m = A.from_pretrained(name, attn_implementation=attn)\n"
+        "except Exception:\n"
+        "    attn = 'eager'\n"
+        "    m = A.from_pretrained(name, attn_implementation=attn)\n"
+        "m.generate(x)\n"
+    )
+    assert [(one.shown, one.when) for one in predicted(path).phases] == [
+        ("flash_attention_2 of Transformers", "what is tried at line 3 works and `fast` holds"),
+        ("sdpa of Transformers", "what is tried at line 3 works and `fast` is false"),
+        ("eager of Transformers", "what is tried at line 3 fails"),
+    ]
+
+
 def test_a_parameter_holds_what_the_calls_of_its_function_give(tmp_path: Path) -> None:
     path = tmp_path / "run.py"
     path.write_text(

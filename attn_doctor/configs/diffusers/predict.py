@@ -485,7 +485,8 @@ class _Script:
         named = next((one for one in classes if model_of(one, self._facts).chooses), "")
         if named:
             return f"the model of {named} chooses flex for a part of its attention itself"
-        if named_for_training(self._reading) and not _trains(self._reading):
+        elsewhere = named_for_training(self._reading) and not _trains(self._reading)
+        if self._phase == "training" and elsewhere:
             return "the name says that this file trains, and the code that does is elsewhere"
         calls = self._reading.calls
         changes = next((one.value for one in calls if one.what == "acceleration"), "")

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.configs.readers.script_names import Names
 from attn_doctor.configs.readers.script_text import parts, words
@@ -25,7 +26,7 @@ from attn_doctor.configs.readers.script_tree import (
     tested,
     walked,
 )
-from attn_doctor.configs.readers.settings import Branch, Call, ConfigError
+from attn_doctor.configs.readers.settings import Branch, Call, ConfigError, plain
 
 #: Names of a guide that no torch has.
 _HELPERS = ("build_flex_attention_kernels", "kernel_root")
@@ -181,22 +182,25 @@ class _Reader:
             self._scope = scope
             if scope in self._idle and isinstance(scope, ast.FunctionDef):
                 when = (Branch("called", scope.name, scope.lineno), *when)
-            if isinstance(node, ast.Call):
-                found = self._call(node)
-            elif isinstance(node, ast.Attribute) and node.attr in _HELPERS:
-                found = iter([Call("helper", node.attr, dotted(node.value), node.lineno)])
-            elif isinstance(node, (ast.ImportFrom, ast.Import)):
-                found = _imported(node)
-            elif isinstance(node, ast.Assign):
-                found = self._assignment(node)
-            elif isinstance(node, ast.Dict):
-                found = self._mapping(node)
-            elif isinstance(node, ast.FunctionDef) and node.name == "training_step":
-                found = iter([Call("training", node.name, "", node.lineno)])
-            else:
-                continue
-            for call in found:
-                yield call.under(when) if when else call
+            for call in self._found(node):
+                reached = plain((*when, *call.when))
+                if reached is not None:
+                    yield replace(call, when=reached)
+
+    def _found(self, node: ast.AST) -> Iterator[Call]:
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.Attribute) and node.attr in _HELPERS:
+            return iter([Call("helper", node.attr, dotted(node.value), node.lineno)])
+        if isinstance(node, (ast.ImportFrom, ast.Import)):
+            return _imported(node)
+        if isinstance(node, ast.Assign):
+            return self._assignment(node)
+        if isinstance(node, ast.Dict):
+            return self._mapping(node)
+        if isinstance(node, ast.FunctionDef) and node.name == "training_step":
+            return iter([Call("training", node.name, "", node.lineno)])
+        return iter([])
 
     def _assignment(self, node: ast.Assign) -> Iterator[Call]:
         for target in node.targets:

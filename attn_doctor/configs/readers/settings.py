@@ -80,6 +80,25 @@ class Branch(Struct, frozen=True):
         return replace(self, negated=not self.negated)
 
 
+def plain(when: tuple[Branch, ...]) -> tuple[Branch, ...] | None:
+    """The same conditions without what the others say already; `None` if they contradict."""
+    each = ((one,) if one.kind != "all" else one.parts for one in when)
+    when = tuple(dict.fromkeys(part for parts in each for part in parts))
+    rest = list[Branch]()
+    for one in when:
+        if one.opposite() in when:
+            return None
+        if one.kind == "any":
+            if any(part in when for part in one.parts):
+                continue
+            parts = tuple(part for part in one.parts if part.opposite() not in when)
+            if not parts:
+                return None
+            one = parts[0] if len(parts) == 1 else replace(one, parts=parts)
+        rest.append(one)
+    return tuple(dict.fromkeys(rest))
+
+
 class Call(Struct, frozen=True):
     """A call or a name in a Python script that concerns attention."""
 

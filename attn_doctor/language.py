@@ -49,6 +49,9 @@ _SHAPES = {
 }
 #: Names of values that stay as they are.
 _KEPT = ("command", "file", "folder", "level", "owner", "path", "variable", "version")
+#: Names of values of which some have a translation, such as `yes` and `none`, but no part of one
+#: has: a list of names stays as it is.
+_WHOLE = ("names", "value")
 #: Translations of values inside values.
 _DEEPEST = 4
 _DIGITS = "0123456789"
@@ -222,12 +225,19 @@ def _from_template(words: str, known: Catalogue, deep: int) -> str | None:
         match = _pattern(template).fullmatch(words) if literal in words else None
         if match:
             found = zip(SLOT.findall(template), match.groups(), strict=True)
-            values = {
-                name: value if name.rstrip(_DIGITS) in _KEPT else _said(value, known, deep - 1)
-                for name, value in found
-            }
+            values = {name: _value(name, value, known, deep - 1) for name, value in found}
             return _filled(known.texts[template], values)
     return None
+
+
+def _value(name: str, value: str, known: Catalogue, deep: int) -> str:
+    """A value in a text, by its name there."""
+    kind = name.rstrip(_DIGITS)
+    if kind in _KEPT:
+        return value
+    if kind in _WHOLE:
+        return (_exact(value, known, deep) if deep else None) or value
+    return _said(value, known, deep)
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:

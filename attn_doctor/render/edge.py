@@ -14,7 +14,6 @@ from typing import Any, TextIO
 
 from attn_doctor.clean import clean, clean_lines, without_commands
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.language import AS_IT_IS, chosen, say
 from attn_doctor.redact import Redacted, redact
 from attn_doctor.site import address
 
@@ -83,6 +82,9 @@ def guard() -> None:
 
 def _in_language(text: str, stream: TextIO) -> str:
     """Each line in the language of the user, if the stream can show it."""
+    # Here, because cli imports msgspec in its own way, which is quicker.
+    from attn_doctor.language import AS_IT_IS, chosen, say
+
     try:
         language = chosen()
     except AttnDoctorError:  # this may be the message about it

@@ -52,7 +52,7 @@ def _wanted(facts: Facts, notes: Iterable[str], terminal: Terminal) -> Iterator[
 
 
 def _table(candidates: Sequence[Candidate], terminal: Terminal) -> Iterator[str]:
-    head = ("toolkit", "CUDA", "nvcc", "headers", "libraries", "torch", "verdict")
+    head = ("toolkit", "CUDA", "nvcc", "header files", "library files", "torch", "verdict")
     rows: list[tuple[str, ...]] = [head, *map(_row, candidates)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):

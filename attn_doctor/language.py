@@ -51,7 +51,7 @@ _SHAPES = {
 _KEPT = ("command", "file", "folder", "level", "owner", "path", "variable", "version")
 #: Names of values of which some have a translation, such as `yes` and `none`, but no part of one
 #: has: a list of names stays as it is.
-_WHOLE = ("names", "value")
+_WHOLE = ("names", "seen", "value", "wanted")
 #: Translations of values inside values.
 _DEEPEST = 4
 _DIGITS = "0123456789"

@@ -117,6 +117,13 @@ def test_values_are_translated_too_and_the_rest_stays_english() -> None:
     assert say("ready", "en") == "ready"
 
 
+def test_of_a_list_of_names_none_is_translated() -> None:
+    text = "build.missing_components is {}, wanted none"
+    for name in OTHERS:
+        assert "ninja, rules, kernel" in say(text.format("ninja, rules, kernel"), name)
+        assert say("torch.has_flex is no, wanted yes", name) != "torch.has_flex is no, wanted yes"
+
+
 def test_lines_of_wide_and_combining_characters_fit() -> None:
     text = (
         "当前安装的软件有 2 个已知缺陷，会使某些调用在不报错的情况下得到错误的结果："

@@ -27,6 +27,7 @@ from attn_doctor.cli.application import app_for
 from attn_doctor.cli.help_page import texts as texts_of_page
 from attn_doctor.language import LANGUAGES, SLOT, catalogue, say
 from attn_doctor.rulebook.library import folder
+from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.rule_files import read_folder
 from attn_doctor.rulebook.texts import in_general
 from attn_doctor.toml_files import read_toml
@@ -56,17 +57,18 @@ _SAMPLES = {"counted": "7 files", "size": "7 MB", "span": "7 s"}
 
 @cache
 def rule_texts() -> frozenset[str]:
-    """The texts of all rules that a screen shows, each in one line."""
-    texts = (
-        text
-        for rule in read_folder(folder())
-        for text in (
-            rule.title,
-            rule.why,
-            *(text for fix in rule.fixes for text in (fix.title, fix.needs, fix.manual)),
-        )
-    )
+    """The texts of all rules and causes that a screen shows, each in one line."""
+    causes = read_toml(folder() / "tables/causes.toml")["cause"].values()
+    texts = [*causes, *(text for rule in read_folder(folder()) for text in _texts_of(rule))]
     return frozenset(" ".join(text.split()) for text in texts if text)
+
+
+def _texts_of(rule: Rule) -> Iterator[str]:
+    yield from (rule.title, rule.why)
+    for fix in rule.fixes:
+        yield from (fix.title, fix.needs, fix.manual)
+    if rule.advisory is not None:
+        yield from (rule.advisory.effect, rule.advisory.where, *rule.advisory.seen)
 
 
 @cache

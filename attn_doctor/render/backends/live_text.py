@@ -25,7 +25,7 @@ from attn_doctor.render.definition_list import (
 )
 from attn_doctor.render.findings.summary import caveats, opening
 from attn_doctor.render.grouping import plural, rows_of_all_heads
-from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.render.terminal import Terminal, clean, width_of
 from attn_doctor.shell.commands import attn_doctor
 
 _MARKS = {
@@ -192,7 +192,7 @@ def _row(
     if figures is None or (figures.milliseconds is None and not outcome.verdict.works):
         words = "" if figures is None else f"error {error(figures)}; "
         room = max(10, terminal.width - len(name) - _BEFORE)
-        tail = _cut(clean(words + reason), room)
+        tail = _cut(clean(words + terminal.say(reason)), room)
     else:
         shown = cells(figures)
         tail = "".join(shown[at].rjust(_WIDTHS[at]) for at in columns)
@@ -201,7 +201,11 @@ def _row(
 
 
 def _cut(words: str, room: int) -> str:
-    return words if len(words) <= room else words[: room - 1] + "…"
+    if width_of(words) <= room:
+        return words
+    while width_of(words) >= room:
+        words = words[:-1]
+    return f"{words}…"
 
 
 def compared(report: LiveReport) -> str:

@@ -20,6 +20,7 @@ from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
 from attn_doctor.facts import ELEMENTS, Facts
 from attn_doctor.findings import Finding, Fix, Safety, Verdict
+from attn_doctor.rulebook.conditions import Condition
 from attn_doctor.rulebook.evaluate import (
     FactLookup,
     denial,
@@ -31,7 +32,7 @@ from attn_doctor.rulebook.evaluate import (
 )
 from attn_doctor.rulebook.packages import is_named, package_of, packages_installed
 from attn_doctor.rulebook.rule import Rule
-from attn_doctor.rulebook.texts import fill_known
+from attn_doctor.rulebook.texts import fill_known, phrase
 
 _log = logging.getLogger(__name__)
 
@@ -317,18 +318,32 @@ def _evaluate_on_machine(rule: Rule, facts: Facts) -> tuple[_Evaluation, Finding
 
 
 def _fixes(rule: Rule, lookup: FactLookup) -> tuple[Fix, ...]:
-    """The fixes that the facts call for, then those that they do not exclude.
+    """The fixes that the facts call for, and those that they do not exclude, in the rule's order.
 
-    One that may not fit, and whose command needs an unknown fact, says nothing beside others.
+    A command that may not fit says where it does. A fix without a command says so in its title, and
+    one whose command needs an unknown fact says nothing beside others.
     """
     certain, possible = fitting_fixes(rule, lookup)
-    fixes = [(index, fill_fix(rule, index, lookup)) for index in (*certain, *possible)]
+    fixes = {index: fill_fix(rule, index, lookup) for index in sorted((*certain, *possible))}
     said = tuple(
-        fix
-        for index, fix in fixes
+        fix if index in certain else _where(fix, rule.fix_when[index], lookup)
+        for index, fix in fixes.items()
         if index in certain or fix.run or fix.exports or fix.code or rule.fixes[index].manual
     )
-    return said or tuple(fix for _, fix in fixes)
+    return said or tuple(fixes.values())
+
+
+def _where(fix: Fix, lines: Sequence[Condition], lookup: FactLookup) -> Fix:
+    """The fix; for a person to decide by what the facts do not tell, if it has a command."""
+    unknown = [
+        phrase(line)
+        for line in lines
+        if lookup.truth(line) is None and not line.op.startswith("is ")
+    ]
+    if not unknown or not (fix.run or fix.exports):
+        return fix
+    condition = f"Do this only if {' and '.join(unknown)}."
+    return replace(fix, safety=Safety.MANUAL, manual=f"{fix.manual} {condition}".strip())
 
 
 def _for_named_package(fix: Fix, log: str, printed_by: set[str]) -> Fix:

@@ -140,6 +140,7 @@ ELSEWHERE = {
     "python benchmarks/config_dispatch.py FOLDER --python PYTHON --comfyui ComfyUI": (
         "needs checkouts of four trainers"
     ),
+    "python benchmarks/example_configs.py CHECKOUTS": "needs checkouts of the programs",
 }
 #: Python of a page, by a line that it has, and the file that runs it, or why nothing does.
 PYTHON = {

@@ -32,7 +32,8 @@ _ASSIGNMENT = re.compile(r"[A-Z_]+=")
 _POWERSHELL_WORD = r"(?:'[^']*'|\"[^\"$`]*\"|[^\s'\"$`;&|<>(){}@#,]+)"
 _POWERSHELL = re.compile(
     rf"(?:\$env:\w+ = '[^']*'|Invoke-Expression \"\$\(([\w -]+)\)\""
-    rf"|{_POWERSHELL_WORD}(?: {_POWERSHELL_WORD})*)"
+    # A quoted program is called with `&`.
+    rf"|(?:& '[^']*'|{_POWERSHELL_WORD})(?: {_POWERSHELL_WORD})*)"
 )
 _REQUIREMENT = re.compile(r"([A-Za-z][\w.-]*)(?:\[[\w,-]+\])?((?:[<>=!~]=?[\w.*]+,?)*)")
 
@@ -50,9 +51,11 @@ class Command(NamedTuple):
         for start in ('eval "$(', 'Invoke-Expression "$('):
             if line.startswith(start):
                 line = line.removeprefix(start).removesuffix(')"')
-        # A backslash is a plain character in PowerShell.
-        escaped = line.replace("\\", "\\\\") if self.shell == "powershell" else line
-        words = shlex.split(escaped)
+        lexer = shlex.shlex(line.removeprefix("& "), posix=True, punctuation_chars=False)
+        lexer.whitespace_split, lexer.commenters = True, ""
+        if self.shell == "powershell":
+            lexer.escape = ""  # a backslash is a plain character
+        words = list(lexer)
         while words and _ASSIGNMENT.match(words[0]):
             words.pop(0)
         return words

@@ -69,7 +69,7 @@ _NAME = re.compile(r"\S+(?: \d\S*)?")
 #: A colour or a link of a terminal, and what is not translated.
 _STYLE = re.compile(rf"(\x1b\[[\d;]*m|\x1b\]8;;[^\x1b]*\x1b\\|{AS_IT_IS}[^{AS_IT_IS}]*{AS_IT_IS})")
 #: What stands before the text of a line.
-_MARK = re.compile(r"(?:\s|[✗✓!?·•i-] +|(?:FAIL|ok) +|attn-doctor: |\[ *\d+/\d+\] )*")
+_MARK = re.compile(r"(?:\s|[✗✓!?·•○+~≠i-] +|(?:FAIL|ok) +|attn-doctor: |\[ *\d+/\d+\] )*")
 
 
 def chosen(environ: Mapping[str, str] = os.environ) -> str:

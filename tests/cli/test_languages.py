@@ -61,6 +61,15 @@ def test_commands_paths_and_names_stay(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES[1:])
+def test_a_page_of_html_says_its_language(language: str) -> None:
+    for command in ("check", "backends"):
+        words = (command, "--facts", str(MACHINES[-1]), "--format", "html")
+        assert f'<html lang="{language}">' in shown(language, *words)
+        assert '<html lang="en">' in shown("en", *words)
+        assert differing(language, *words) == set()
+
+
+@pytest.mark.parametrize("language", LANGUAGES[1:])
 def test_lines_of_a_log_stay(language: str) -> None:
     assert len(LOGS) > 10
     for log in LOGS:

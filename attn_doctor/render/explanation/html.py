@@ -59,7 +59,7 @@ def _cause(match: RankedCause, found: Explanation) -> Iterator[Html]:
     yield from fixes(match.fixes, found.facts)
     cause = f"`{match.cause}`, {confidence_in_words(match.confidence)}"
     yield pairs([("check", [verdict(match, found)]), ("cause", [cause])])
-    yield tag("p", Html("Rule "), rule_names((match.rule, *match.also)), class_="muted")
+    yield tag("p", prose("Rule"), Html(" "), rule_names((match.rule, *match.also)), class_="muted")
     yield listed(map(link, match.evidence))
 
 

@@ -111,10 +111,10 @@ def _problem(problem: Problem, diagnosis: Diagnosis) -> Html:
         tag("p", prose(finding.why, diagnosis.facts)),
         table(f"What {finding.rule} has seen", ("fact", "seen", "wanted"), rows) if rows else "",
         *fixes(finding.fixes, diagnosis.facts),
-        tag("p", Html("Explains: "), rule_names(problem.consequences))
+        tag("p", prose("Explains:"), Html(" "), rule_names(problem.consequences))
         if problem.consequences
         else "",
-        tag("p", Html("Rule "), Html(" · ".join(sources)), class_="muted"),
+        tag("p", prose("Rule"), Html(" "), Html(" · ".join(sources)), class_="muted"),
         class_=problem.severity.value,
     )
 

@@ -1,4 +1,7 @@
-"""Elements of HTML. Text from the machine is redacted and escaped here: it cannot be markup."""
+"""Elements of HTML. Text from the machine is redacted and escaped here: it cannot be markup.
+
+Sentences are translated here, for all pages.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ from html import escape
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
+from attn_doctor.language import chosen, say
 from attn_doctor.redact import redact
 from attn_doctor.render.terminal import clean
 from attn_doctor.rulebook.pages import page
 from attn_doctor.shell.commands import in_text, shell_lines
 
 _VOID = ("meta", "br")
+#: Elements whose text is never translated: code, an address, and what stands in a picture.
+_AS_IT_IS = ("code", "a", "text", "tspan")
 
 
 class Html(str):
@@ -32,11 +38,20 @@ def tag(name: str, /, *children: str, **attributes: str) -> Html:
 
     A child that is empty is left out.
     """
+    if "aria_label" in attributes:
+        attributes["aria_label"] = _said(attributes["aria_label"])
     shown = "".join(
         f' {key.strip("_").replace("_", "-")}="{text(value)}"' for key, value in attributes.items()
     )
-    inner = "".join(one if isinstance(one, Html) else text(one) for one in children if one)
+    said = str if name in _AS_IT_IS else _said
+    inner = "".join(one if isinstance(one, Html) else text(said(one)) for one in children if one)
     return Html(f"<{name}{shown}>" if name in _VOID else f"<{name}{shown}>{inner}</{name}>")
+
+
+def _said(words: str) -> str:
+    """Words in the language of the user."""
+    language = chosen()
+    return say(words, language) if language else words
 
 
 def join(parts: Iterable[Html]) -> Html:
@@ -46,6 +61,7 @@ def join(parts: Iterable[Html]) -> Html:
 
 def prose(words: str, facts: Facts | None = None) -> Html:
     """A sentence whose parts between backquotes are code; with `facts`, commands as typed there."""
+    words = _said(words)
     words = in_text(words, facts) if facts else words
     parts = re.split(r"`([^`\n]+)`", words)
     return Html(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from attn_doctor._version import __version__
+from attn_doctor.language import chosen
 from attn_doctor.render.html.elements import Html, join, prose, tag
 
 #: Name → colours of text and ground, in light and in dark. Each pair has a contrast of 4.5 or more.
@@ -122,8 +123,8 @@ def page(command: str, verdict: Html, subject: str, main: Iterable[Html]) -> str
     parts = {"header": top, "main": tuple(main), "footer": (tag("p", note),)}
     body = join(tag(name, *parts[name], class_=kind) for name, kind in _PARTS.items())
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n{head}\n<body class="attn-doctor">\n{body}\n</body>\n'
-        "</html>\n"
+        f'<!DOCTYPE html>\n<html lang="{chosen() or "en"}">\n{head}\n'
+        f'<body class="attn-doctor">\n{body}\n</body>\n</html>\n'
     )
 
 

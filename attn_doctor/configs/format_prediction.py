@@ -362,6 +362,8 @@ def _by_itself(one: Format, reading: Reading, phase: PhaseName) -> Target:
     foreign = one.foreign(reading.settings)
     if foreign is not None:
         where = reading.place(foreign.line)
+        if any(each.key.startswith(f"{foreign.key}.") for each in one.choice):
+            return Target(undecided=f"the value of {foreign.name} in {where} may choose")
         return Target(
             undecided=f"{foreign.name} in {where} is not a setting of {one.title} {one.release}"
         )

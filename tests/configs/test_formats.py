@@ -975,6 +975,14 @@ def test_a_task_that_runs_no_model(tmp_path: Path) -> None:
     assert one_of(tmp_path, "a.sh", "llamafactory-cli $TASK\n")
 
 
+def test_settings_of_vllm_that_speak_of_attention(tmp_path: Path) -> None:
+    (one,) = one_of(tmp_path, "a.sh", "vllm serve a/b --disable-cascade-attn\n")
+    assert not one.phases[0].undecided
+    value = '\'{"backend": "FLASHINFER"}\''
+    (one,) = one_of(tmp_path, "a.sh", f"vllm serve a/b --attention-config {value}\n")
+    assert one.phases[0].undecided == "the value of --attention-config in line 1 may choose"
+
+
 def test_a_setting_of_another_program(tmp_path: Path) -> None:
     recipe = "model_name_or_path: a/b\nlearning_rate: 1\nseed: 1\noutput_dir: x\n"
     (one,) = one_of(tmp_path, "a.yaml", recipe + "use_flash_attn: true\n")

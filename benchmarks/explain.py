@@ -92,12 +92,17 @@ def write(path: Path, lines: Iterator[str], megabytes: int) -> None:
 
 
 def run(argv: list[str]) -> Run:
-    """Run a command to its end, its output thrown away."""
-    start = time.perf_counter()
-    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(child.pid, 0)
+    """Run a command to its end, its output written to a file that is thrown away.
+
+    grep stops at its first match when it writes to /dev/null.
+    """
+    with tempfile.TemporaryFile() as output:
+        start = time.perf_counter()
+        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output)
+        _, status, used = os.wait4(child.pid, 0)
+        seconds = time.perf_counter() - start
     child.returncode = os.waitstatus_to_exitcode(status)
-    return Run(time.perf_counter() - start, used.ru_maxrss // 1024, child.returncode)
+    return Run(seconds, used.ru_maxrss // 1024, child.returncode)
 
 
 def alternatives(folder: Path) -> Path:

@@ -58,7 +58,7 @@ _MESSAGE_OF = re.compile(r"\s*- \*\*Exception Message:\*\*")
 _POINTER = re.compile(r"^\s*(?:-+> ?\d*|❱ ?\d+ ?[│|]?|\d+ [│|]?)\s*")
 #: A line that reports a failure, and does not only mention one.
 _REPORTS = (
-    r"\b[A-Z]\w*(?:Error|Exception)\b ?:|\b(?:error|ERROR|fatal|FATAL)\b ?:"
+    r"\b[A-Z]\w*(?:Error|Exception)\b ?:|\b(?:error|ERROR|fatal|FATAL)\b ?:(?!\s*$)"
     r"|[Cc]annot import name '|[Aa]ssertion\b.*failed|failed assertion|\bFailed to compile\b"
     r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|\bException raised from \w"
     r"|\bterminate called after throwing\b"
@@ -74,19 +74,21 @@ _TRACED = "from user code"
 #: A line of code that raises. It stands for the exception in a report that ends with it.
 _RAISES = re.compile(r"""\s*(?:raise \w+\(|assert .*["'])""")
 _BUILD = re.compile(
-    r"(?:Failed building wheel for|Failed to build:?"
+    r"(?:Failed building wheel for|Could not build wheels for"
+    r"|Failed to build(?::| installable wheels for some pyproject\.toml based projects)?"
     r"|Building (?:wheel|editable) for(?=.{1,80}\berror$))"
-    r" [`'\"]?(?P<package>[\w.-]+)"
+    r" [`'\"(]?(?P<package>[\w.-]+)"
 )
 #: What pip says of a build that failed before it began, and of the package that it had fetched.
 _NOT_RUN = re.compile(r"did not run successfully|\bsubprocess-exited-with-error\b")
 _FETCHED = re.compile(r"(?:Collecting|Processing) (?P<package>[\w./-]+)")
-#: What was compiled by a failed build at run time: a file, or a folder for ninja.
+#: What was compiled by a failed build: a file, or a folder for ninja.
 _COMPILED = re.compile(
     r"errors? detected in the compilation of [`'\"](?P<file>[^`'\"\n]{1,300})"
+    r"|^\s*FAILED: (?:\[code=\d+\] )?(?P<object>\S{1,400}\.o(?:bj)?)\b"
     r"|Command .{1,3}ninja\b[^\n]{0,60}-C['\"]?,? ['\"]?(?P<folder>[^'\"\n]{1,300})"
 )
-_FIRST_ERROR = re.compile(r"\b(?:fatal )?error\b ?[:C]|\bError: ")
+_FIRST_ERROR = re.compile(r"\b(?:fatal )?error\b ?[:C](?!\s*$)|\bError: ")
 #: What the setup of flash-attn prints outside a checkout, before it goes on.
 _NO_GIT = re.compile(r"\s*fatal: not a git repository")
 #: Messages that the package is absent, after which a program may go on.

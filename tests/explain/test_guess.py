@@ -491,3 +491,38 @@ def test_a_compiler_that_triton_called_names_triton(
     )
     assert found is not None
     assert (found.component, found.kind) == ("triton", "build")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "ERROR: Could not build wheels for flash-attn, which is required to install pyproject.toml",
+        "ERROR: Failed to build installable wheels for some pyproject.toml based projects (flash-attn)",
+        "FAILED: /tmp/pip-install-a/flash-attn_7b/build/csrc/src/flash_bwd_bf16_sm80.o",
+    ],
+)
+def test_what_introduces_an_error_is_not_the_error(
+    guessed: Callable[[str], Guess | None], message: str
+) -> None:
+    found = guessed(f"When I run `pip install flash-attn`, it raises an error:\n{message}\n")
+    assert found is not None
+    assert (found.component, found.kind, found.line) == ("flash-attn-2", "build", 2)
+
+
+def test_a_call_of_a_method_named_after_flex_attention_names_it(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    found = guessed(
+        f'{HEAD}  File "/home/me/attention_processor.py", line 344, in __call__\n'
+        "    hidden_states = self.flex_attn(query, key, value)\n"
+        f'  File "{SITE}/torch/_dynamo/eval_frame.py", line 465, in _fn\n'
+    )
+    assert found is not None
+    assert found.component == "flex"
+
+
+def test_an_unknown_scaling_of_positions_is_not_about_attention(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    log = f'{HEAD}  File "/home/me/llama.py", line 71, in f\n    x = LlamaFlexAttention(c)\n'
+    assert guessed(log + "ValueError: Unknown RoPE scaling type default\n") is None

@@ -26,6 +26,7 @@ import typer
 from attn_doctor.cli.application import app_for
 from attn_doctor.cli.help_page import texts as texts_of_page
 from attn_doctor.language import LANGUAGES, SLOT, catalogue, say
+from attn_doctor.rulebook.fact_catalogue import catalogue as facts
 from attn_doctor.rulebook.library import folder
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.rule_files import read_folder
@@ -73,9 +74,10 @@ def _texts_of(rule: Rule) -> Iterator[str]:
 
 @cache
 def table_texts() -> frozenset[str]:
-    """The texts of backends and of guesses in the tables; what to do begins with a capital."""
+    """The texts of facts, and of backends and guesses in the tables, also with a capital."""
     files = [*(folder() / "tables/backends").glob("*.toml"), folder() / "tables/components.toml"]
     texts = {text for file in files for text in _strings(read_toml(file))}
+    texts |= {" ".join(fact.doc.replace("`", "").split()) for fact in facts().values()}
     return frozenset(texts | {text[:1].upper() + text[1:] for text in texts})
 
 

@@ -160,20 +160,20 @@ def _fix(rule: Rule, number: int, fix: FixFile, terminal: Terminal) -> Iterator[
     notes = [SAFETY[fix.safety], *([f"needs {fix.needs}"] if fix.needs else [])]
     yield from terminal.wrap(clean(named(f"{fix.title} ({'; '.join(notes)})")), 2)
     if rule.fix_when[number]:
-        yield from terminal.wrap(f"where: {_joined(rule.fix_when[number])}", 4)
+        yield from terminal.wrap(f"where: {_joined(rule.fix_when[number], terminal)}", 4)
     if fix.manual:
         yield from terminal.wrap(clean(named(fix.manual)), 4)
     # Code and commands are never wrapped, so that they can be copied.
     for command in (*fix.code.splitlines(), *commands(fix)):
         yield "      " + terminal.code(clean(command), "green")
     if rule.fix_done[number]:
-        yield from terminal.wrap(f"done when: {_joined(rule.fix_done[number])}", 4)
+        yield from terminal.wrap(f"done when: {_joined(rule.fix_done[number], terminal)}", 4)
     if fix.clears:
         yield from terminal.wrap(f"makes these caches stale: {', '.join(fix.clears)}", 4)
 
 
-def _joined(lines: Iterable[Condition]) -> str:
-    return " and ".join(phrase(one) for one in lines)
+def _joined(lines: Iterable[Condition], terminal: Terminal) -> str:
+    return f" {terminal.say('and')} ".join(terminal.say(phrase(one)) for one in lines)
 
 
 def _facts(rule: Rule, terminal: Terminal, sentences: dict[str, str]) -> Iterator[str]:

@@ -118,10 +118,14 @@ def test_values_are_translated_too_and_the_rest_stays_english() -> None:
 
 
 def test_of_a_list_of_names_none_is_translated() -> None:
-    text = "build.missing_components is {}, wanted none"
+    listed = "build.missing_components is ninja, rules, kernel, wanted none"
     for name in OTHERS:
-        assert "ninja, rules, kernel" in say(text.format("ninja, rules, kernel"), name)
+        assert "ninja, rules, kernel" in say(listed, name)
         assert say("torch.has_flex is no, wanted yes", name) != "torch.has_flex is no, wanted yes"
+        for text in ("kernels is not installed", "kernels and diffusers not installed: sage_hub"):
+            said = say(text, name)  # the package is not translated
+            assert said != text
+            assert "kernels" in said
 
 
 def test_lines_of_wide_and_combining_characters_fit() -> None:

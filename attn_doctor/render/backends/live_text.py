@@ -255,11 +255,14 @@ def _failures(report: LiveReport, facts: Facts, terminal: Terminal, verbose: boo
             struck.setdefault(one.title, []).append(phase)
         every = {phase for one in report.results for phase in one.outcomes}
         names = [
-            title if set(phases) == every else f"{title} in {' and '.join(phases)}"
+            title
+            if set(phases) == every
+            else f"{title} {' and '.join(terminal.say(f'in {phase}') for phase in phases)}"
             for title, phases in struck.items()
         ]
         yield ""
-        first, *rest = terminal.wrap(clean(f"{', '.join(names)}: {verdict}"), 2)
+        head = f"{', '.join(names)}: {terminal.say(verdict)}"
+        first, *rest = terminal.wrap(clean(head), 2)
         yield terminal.style(glyph, "bold", colour) + " " + terminal.style(first[2:], "bold")
         yield from rest
         yield from terminal.wrap(clean(outcome.sentence), 2)

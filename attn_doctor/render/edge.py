@@ -82,12 +82,12 @@ def guard() -> None:
 
 def _in_language(text: str, stream: TextIO) -> str:
     """Each line in the language of the user, if the stream can show it."""
-    # Here, because cli imports msgspec in its own way, which is quicker.
-    from attn_doctor.language import AS_IT_IS, chosen, say
-
     try:
+        # Here, because cli imports msgspec in its own way, which is quicker.
+        from attn_doctor.language import AS_IT_IS, chosen, say
+
         language = chosen()
-    except AttnDoctorError:  # this may be the message about it
+    except (ImportError, AttnDoctorError):  # this may be the message about it
         return text
     if not language or (stream.encoding or "").lower().replace("-", "") != "utf8":
         return text

@@ -138,6 +138,7 @@ def state(run: Run) -> dict[str, object]:
     return found
 
 
+@pytest.mark.thorough
 def test_update_and_rollback(run: Run, tmp_path: Path) -> None:
     assert (state(run)["version"], state(run)["updated"]) == (OWN, False)
     made = str(wheel(tmp_path))

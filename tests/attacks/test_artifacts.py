@@ -91,6 +91,7 @@ def test_a_pax_header_cannot_rename_a_member(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["a\nb", "\x1b[31m", "::error::x", "\u202efdp", "k" * 5000, "a/" * 2000 + "x"]
 )
+@pytest.mark.thorough
 def test_odd_names_end_in_a_sentence(doctor: Attack, tmp_path: Path, name: str) -> None:
     made = artifact(tmp_path / "a.attn", {name: GOOD}, [member(name)])
     run = doctor("cache", "import", str(made), "--dry-run", seconds=30).answered(0, 1, 2)

@@ -435,6 +435,7 @@ def test_the_record_of_a_stranger_is_not_believed(
 
 @pytest.mark.parametrize("kind", few(["inductor", "triton", "extensions"], 1))
 @pytest.mark.parametrize("poison", ["owner", "mode", "entry", "parent"])
+@pytest.mark.thorough
 def test_check_names_each_poisoned_cache(
     doctor: Attack, tmp_path: Path, as_root: None, kind: str, poison: str
 ) -> None:

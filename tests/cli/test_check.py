@@ -61,6 +61,7 @@ def test_standard_input_is_a_snapshot_too() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code"), [((), 1), (("--fail-on", "never"), 0), (("--fail-on", "warning"), 1)]
 )
+@pytest.mark.thorough
 def test_the_exit_code_is_the_same_in_every_format(
     snapshot: str, format: str, arguments: tuple[str, ...], code: int
 ) -> None:

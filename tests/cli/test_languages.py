@@ -50,6 +50,7 @@ def differing(language: str, *words: str) -> set[str]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES[1:])
+@pytest.mark.thorough
 def test_commands_paths_and_names_stay(language: str) -> None:
     assert len(MACHINES) > 5
     commands = (["check", "-v"], ["backends"], ["fix"])
@@ -70,6 +71,7 @@ def test_a_page_of_html_says_its_language(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES[1:])
+@pytest.mark.thorough
 def test_lines_of_a_log_stay(language: str) -> None:
     assert len(LOGS) > 10
     for log in LOGS:

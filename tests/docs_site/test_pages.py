@@ -176,6 +176,7 @@ def commands(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.thorough
 def test_commands_of_the_pages_are_commands(page: Path) -> None:
     group: Any = typer.main.get_command(app_for([]))
     for line in commands(page):

@@ -233,7 +233,7 @@ def test_the_image_s_commands_run(programs: Path, tmp_path: Path) -> None:
     assert checked
     done = shell(checked[1], programs, tmp_path, GPU="h100")
     assert done.returncode in (0, 1), done.stderr
-    assert "pretend" in done.stdout or done.returncode == 0
+    assert done.returncode == 0 or "torch/not-installed" in done.stdout
     health = re.search(r"CMD (\[.*\])", text)
     assert health
     words = json.loads(health[1])[:-1]

@@ -107,8 +107,12 @@ def test_the_image_is_built_from_a_wheel_in_its_context(wheel: Path, tmp_path: P
     container = Container(tmp_path, wheel.parent, ATTN_DOCTOR=f"./{wheel.name}")
     text = (EXAMPLES / "Dockerfile").read_text("utf-8")
     # The packages of this interpreter are examined, and torch is not among them.
-    build(container, text)
+    build(container, text.replace("gpu=${GPU}", "torch=2.13.0+cu130,gpu=${GPU}"))
     entry = json.loads(dict(instructions(text))["ENTRYPOINT"])
+    refused = container.sh(f"{entry[0]} echo started")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "torch/not-installed" in refused.stderr
+    container.environ["ATTN_DOCTOR_FAIL_ON"] = "never"
     done = container.sh(f"{entry[0]} echo started")
     assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr
 

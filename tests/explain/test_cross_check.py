@@ -57,6 +57,7 @@ def printed_by(rule: Rule, log: str) -> set[str]:
     return {one.printed_by for one in rule.symptoms if re.search(one.pattern, log)}
 
 
+@pytest.mark.thorough
 def test_the_winner_is_about_a_package_that_the_log_names(tmp_path: Path) -> None:
     logs, wrong = contested(), []
     for id, log in logs:

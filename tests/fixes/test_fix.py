@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 TRITON = "triton/torch-mismatch"
 
 
-@pytest.fixture(params=["pip", "uv"])
+@pytest.fixture(params=[pytest.param("pip", marks=pytest.mark.thorough), "uv"])
 def either(request: pytest.FixtureRequest) -> Environment:
     found: Environment = request.getfixturevalue("env" if request.param == "pip" else "uv_env")
     return found

@@ -27,6 +27,7 @@ def _report(history: History, seed: int, failure: str = "") -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.thorough
 def test_a_few_histories(uv_env: Environment, seed: int) -> None:
     History(uv_env, seed).play(4)
 

@@ -81,6 +81,7 @@ def test_torchaudio_needs_the_cuda_that_it_was_built_for() -> None:
     assert build("comfyui", *driver) == "2.15.0+cu130"
 
 
+@pytest.mark.thorough
 def test_xformers_and_a_flash_attn_that_it_accepts() -> None:
     assert build("xformers", *ADA, "torch=2.6.0+cu126") == "2.6.0+cu126"
     assert build("flash", *ADA, "torch=2.6.0+cu126") == "2.6.0+cu126"

@@ -62,6 +62,7 @@ def test_requirements_with_hashes(name: str, uv: str, offered: Path) -> None:
     assert len(pinned) == text.count("--hash=sha256:") == 3
 
 
+@pytest.mark.thorough
 def test_what_uv_and_a_shell_say_of_them(uv: str, offered: Path, tmp_path: Path) -> None:
     """The requirements install, every hash checked; the script runs."""
     text = lock("hub", "linux", "requirements", uv, offered)

@@ -129,6 +129,7 @@ def misquoted(line: str) -> bool:
 
 
 @pytest.mark.parametrize("machine", machines())
+@pytest.mark.thorough
 def test_every_fix_is_whole_and_quoted(machine: str) -> None:
     facts = machines()[machine]
     wrong = []

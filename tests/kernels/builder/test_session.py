@@ -182,6 +182,7 @@ def test_force_builds_anew_and_shared_files_stay(request_of: Make) -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "verify-memory"])
+@pytest.mark.thorough
 def test_out_of_memory_beside_others_is_tried_again_alone(request_of: Make, kind: str) -> None:
     masks = (f"{kind}:a", f"{kind}:b", f"{kind}:c")
     report = built(request_of(*masks, jobs=3))
@@ -232,6 +233,7 @@ def test_after_an_ended_build_half_written_files_go(request_of: Make) -> None:
     assert not (request.folder / "attn-doctor" / "unfinished").exists()
 
 
+@pytest.mark.thorough
 def test_a_second_build_waits_and_then_finds_all_done(request_of: Make) -> None:
     request = request_of("sleep:x15", "none")
     first = threading.Thread(target=built, args=(request,))

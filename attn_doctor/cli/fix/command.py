@@ -212,21 +212,24 @@ def plan_command(
     raise typer.Exit(show_plan(plan, diagnosis, json=result.as_json))
 
 
+ChangedEnvironment = Annotated[
+    str,
+    typer.Option(
+        "--python",
+        metavar="PATH",
+        help="Only runs that changed this environment.",
+        show_default=False,
+    ),
+]
+
+
 @app.command("undo")
 def undo_command(
     *,
     run: Annotated[
         str, typer.Argument(metavar="[RUN]", help="Run to undo; default: the last one.")
     ] = "",
-    python: Annotated[
-        str,
-        typer.Option(
-            "--python",
-            metavar="PATH",
-            help="Only runs that changed this environment.",
-            show_default=False,
-        ),
-    ] = "",
+    python: ChangedEnvironment = "",
     dry_run: DryRun = False,
     yes: Yes = False,
     result: ResultOptions,
@@ -252,15 +255,7 @@ def redo_command(
     run: Annotated[
         str, typer.Argument(metavar="[RUN]", help="Run to do again; default: the last undone one.")
     ] = "",
-    python: Annotated[
-        str,
-        typer.Option(
-            "--python",
-            metavar="PATH",
-            help="Only runs that changed this environment.",
-            show_default=False,
-        ),
-    ] = "",
+    python: ChangedEnvironment = "",
     dry_run: DryRun = False,
     yes: Yes = False,
     result: ResultOptions,

@@ -108,9 +108,9 @@ class Pool:
         self._options = {
             "jobs": jobs, "modules": [*modules], "patience": patience, "cuda": cuda,
         }  # fmt: skip
-        self._name = "-".join(
-            [jobs.partition(".")[0], *modules, *(["fallback"] if fallback else [])]
-        )
+        named = [jobs.partition(".")[0], *(["fallback"] if fallback else []), *modules]
+        #: The start of the names of its logs; a file's name has at most 255 characters.
+        self._name = "-".join(named)[:100]
         self._patience, self._spares = patience, spares
         self._fresh = fresh and fallback is None
         self.inbox: Inbox = fallback.inbox if fallback is not None else queue.SimpleQueue()

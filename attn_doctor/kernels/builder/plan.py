@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: MiB of memory that one compiling process takes, and of GPU memory for a CUDA context.
 RAM_MIB, CONTEXT_MIB = 1500, 700
+#: The most processes that compile one block; it has some 50 kernels.
+BLOCK_PROCESSES = 8
 #: Share of the free GPU memory that is used; the driver and fragments need the rest.
 SHARE = 0.85
 
@@ -416,8 +418,8 @@ def estimate(spec: KernelSpec, device: str, entry: Entry | None = None) -> float
     if entry is not None and entry.build is not None and entry.build.seconds > 0:
         return entry.build.seconds
     if spec.block and device != "cpu":
-        # 50 to 90 s on an H200, for 19 families; the inputs of a block are compiled with it.
-        return 70.0
+        # 14 to 29 s on an H100, for five families.
+        return 25.0
     seconds = 7.0 if device == "cpu" else 3.0 if spec.phase == "training" else 1.5
     if spec.dtype == "float32" and device != "cpu":
         seconds *= 3
@@ -456,6 +458,12 @@ def workers(facts: Facts, device: str, jobs: int | None = None) -> tuple[int, st
     if free is not None:
         limits.append((max(1, free // CONTEXT_MIB), "GPU memory"))
     return min(limits)
+
+
+def block_processes(facts: Facts, plan: Plan, jobs: int | None = None) -> int:
+    """How many processes may compile the kernels of one block, beside a plan's other builds."""
+    able, _ = workers(facts, "cpu", jobs)
+    return max(1, min(BLOCK_PROCESSES, able // max(1, len(plan.todo))))
 
 
 def free_gpu_mib(facts: Facts, device: str) -> int | None:

@@ -69,7 +69,7 @@ class Scheduler:
 
     `memory`: device → MiB of GPU memory that may be used. `warm`: how many processes may wait with
     a GPU context of their own for the next job. `off_gpu`: a second pool that compiles without a
-    context.
+    context. `processes`: how many may compile the kernels of one block.
     """
 
     def __init__(
@@ -83,8 +83,10 @@ class Scheduler:
         timings: Timings | None = None,
         warm: int = 0,
         off_gpu: Pool | None = None,
+        processes: int = 1,
     ) -> None:
         self._pool, self._jobs, self._limit = pool, jobs, limit
+        self._processes = processes
         self._sys_path = list(sys_path)
         self._memory = dict(memory or {})
         self._timings = timings or Timings()
@@ -144,6 +146,8 @@ class Scheduler:
         job["parts"] = parts_name(kernel.key)
         # The verification runs these same kernels, so what it computes is what they compute.
         job["compare"] = action == "verify"
+        if kernel.spec.block and action == "build":
+            job["processes"] = self._processes
         log = log_of(self._pool.logs, kernel, action)
         return KernelTask(
             id=self._ids, job=job, log=log, limit=self._limit, kernel=kernel, action=action, **more

@@ -23,6 +23,7 @@ from attn_doctor.kernels.builder.plan import (
     BuildRequest,
     Plan,
     PlannedBuild,
+    block_processes,
     free_gpu_mib,
     superseded,
 )
@@ -89,7 +90,11 @@ class BuildSession:
             write_atomic(mark, b"")
             self._timings.last("prepared")
             try:
-                with pool_of(request, request.devices) as pool, self._compilers(pool) as compilers:
+                wanted = [kernel.spec for kernel in self.plan.todo]
+                with (
+                    pool_of(request, request.devices, wanted) as pool,
+                    self._compilers(pool) as compilers,
+                ):
                     self._build(pool, compilers)
                     self._timings.last("all_done")
             finally:
@@ -156,6 +161,7 @@ class BuildSession:
             # A context on a stub GPU takes no time to make.
             warm=0 if plan.limit in ("memory", "GPU memory") or request.target else plan.jobs,
             off_gpu=compilers,
+            processes=block_processes(request.facts, plan, request.jobs),
         )
         for device in request.devices:
             log = request.logs / f"environment-{device.replace(':', '')}.log"

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from attn_doctor.kernels.builder import presets
 from attn_doctor.kernels.builder.plan import BuildRequest, PlannedBuild, workers
 from attn_doctor.kernels.builder.progress import Step, Watcher
 from attn_doctor.kernels.builder.scheduler import Scheduler
 from attn_doctor.pool.pool import Pool
 from attn_doctor.record import store
 from attn_doctor.record.manifest import Entry
+from attn_doctor.record.spec import KernelSpec
 
 
-def pool_of(request: BuildRequest, devices: Iterable[str]) -> Pool:
-    """The processes in which jobs for these devices run."""
+def pool_of(
+    request: BuildRequest, devices: Iterable[str], specs: Iterable[KernelSpec] = ()
+) -> Pool:
+    """The processes in which jobs for these devices run; they import the blocks of `specs`."""
     cuda = any(device != "cpu" for device in devices)
-    return Pool(request.python, request.environ, request.logs, cuda=cuda)
+    classes = [presets.recipe(spec.block).get("class", "") for spec in specs if spec.block]
+    modules = [name.replace(":", ".") for name in dict.fromkeys(filter(None, classes))]
+    return Pool(request.python, request.environ, request.logs, cuda=cuda, modules=modules)
 
 
 def recorded_result(entry: Entry) -> dict[str, Any]:
@@ -50,7 +56,8 @@ def verify_entries(
     request.logs.mkdir(parents=True, exist_ok=True)
     verified: dict[str, Entry] = {}
     jobs, _ = workers(request.facts, recorded[0][0].device, request.jobs)
-    with pool_of(request, [kernel.device for kernel, _ in recorded]) as pool:
+    devices = [kernel.device for kernel, _ in recorded]
+    with pool_of(request, devices, [kernel.spec for kernel, _ in recorded]) as pool:
         scheduler = Scheduler(
             pool, min(jobs, len(recorded)), request.limit, sys_path=request.sys_path
         )

@@ -55,6 +55,8 @@ class Attempt:
         self.unverified = guard.active()
         #: Whether results are compared with float64.
         self.compares: bool = job.get("compare", True) and not self.unverified
+        #: How many processes may compile at once. The stub GPU watches this one alone.
+        self.processes = 1 if guard.active() else int(job.get("processes", 1))
         self.reuse: Reuse = reuse(torch.__version__, self.training, device)
         self.seconds = 0.0
         self.reference_seconds = 0.0

@@ -6,7 +6,7 @@ may still end the process. It does not know what other processes do in the same 
 
 A job: {"action": "build" | "verify" | "environment", "spec": …, "device": "cuda:0" | "cpu",
 "sys_path": [folders for the user's mask], "cache_dir": folder of the caches or "", "compare":
-whether to compare with float64, true if absent}.
+whether to compare with float64, true if absent, "processes": how many may compile a block}.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ from attn_doctor.worker.wire import Emit
 
 
 def prepare(modules: list[str], emit: Emit) -> None:  # noqa: ARG001
-    """Import what takes time and does not touch a GPU, so that forked workers need not."""
+    """Import what takes time and does not touch a GPU, so that forked workers need not.
+
+    `modules`: classes whose modules are imported too, such as `diffusers.FluxTransformer2DModel`.
+    """
     _require_own_caches(ownership.within)
     if guard.active():
         install.install()
@@ -83,7 +86,17 @@ def prepare(modules: list[str], emit: Emit) -> None:  # noqa: ARG001
     ):
         with contextlib.suppress(Exception):
             __import__(name)
+    _import_classes(modules)
     _hash_sources()
+
+
+def _import_classes(names: list[str]) -> None:
+    """Import the modules of these classes. What cannot be imported is reported by its job."""
+    # Nothing is downloaded from a hub.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    for module, _, name in (one.rpartition(".") for one in names):
+        with contextlib.suppress(Exception):
+            getattr(importlib.import_module(module), name)
 
 
 def _require_own_caches(question: Callable[[str], ownership.Danger | None]) -> None:

@@ -488,14 +488,43 @@ print(json.dumps(found))
 
 
 @needs_torch
+def test_processes_compile_and_end(tmp_path: Path) -> None:
+    code = f"""
+import json, os, sys, torch
+sys.path.insert(0, {str(ROOT)!r})
+import torch._inductor.config as config
+from attn_doctor.worker.kernels.compile_processes import compile_processes
+config.compile_threads = 1
+def children():
+    with open(f"/proc/self/task/{{os.getpid()}}/children") as file:
+        return len(file.read().split())
+seen = []
+for count in (1, 3):
+    with compile_processes(torch, count):
+        out = torch.compile(lambda x: x.sin() + count)(torch.ones(8))
+        seen.append([config.compile_threads, children(), float(out[0])])
+print(json.dumps([seen, config.compile_threads, children()]))
+"""
+    done = subprocess.run(
+        [PYTHON, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300
+    )
+    (alone, three), threads, left = json.loads(done.stdout.splitlines()[-1])
+    assert alone[:2] == [1, 0]
+    assert three[:2] == [3, 3]
+    assert three[2] == pytest.approx(math.sin(1) + 3)
+    assert (threads, left) == (1, 0)
+
+
+@needs_torch
 def test_a_small_gradient_that_is_all_wrong_is_found(tmp_path: Path) -> None:
     """It would not show in the norm of all; and what rounds much in any case is let be."""
     code = f"""
 import json, sys, torch
 sys.path.insert(0, {str(ROOT)!r})
-from attn_doctor.worker.kernels.blocks import Block
-block = Block.__new__(Block)
-block.weights = {{"big.weight": 1000, "table": 10, "noisy": 10, "unused": 5}}
+from attn_doctor.worker.kernels.blocks.gradients import compare
+counts = {{"big.weight": 1000, "table": 10, "noisy": 10, "unused": 5}}
+def named(one):
+    return dict(zip(counts, one.split(list(counts.values()))))
 torch.manual_seed(0)
 true = torch.cat([torch.randn(1000), torch.randn(20) * 1e-2, torch.zeros(5)]).double()
 def rounded(by=1.0):
@@ -505,7 +534,9 @@ def rounded(by=1.0):
 eager, good = rounded(), rounded(0.5)
 lost = good.clone(); lost[1000:1010] = 0
 stale = good.clone(); stale[1003] = float("nan")
-print(json.dumps([block._worst(one, eager, true) for one in (good, lost, stale)]))
+print(json.dumps([
+    compare(named(one), named(eager), named(true))[2:] for one in (good, lost, stale)
+]))
 """
     done = subprocess.run(
         [PYTHON, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300

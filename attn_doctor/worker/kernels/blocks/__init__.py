@@ -16,8 +16,9 @@ import os
 import time
 from typing import Any
 
-from attn_doctor.worker.kernels.blocks import eager_attention, weights
+from attn_doctor.worker.kernels.blocks import eager_attention, gradients, weights
 from attn_doctor.worker.kernels.blocks.model_inputs import Feed, number
+from attn_doctor.worker.kernels.compile_processes import compile_processes
 from attn_doctor.worker.kernels.fusion_check import Fused
 from attn_doctor.worker.reference import scaled_dot_product
 
@@ -48,8 +49,6 @@ class Block:
         sizes["width"] = sizes["heads"] * sizes["head_dim"]
         sizes["length"] = self.spec["lengths"][0]
         self.sizes: dict[str, int] = sizes
-        self.weights: dict[str, int] = {}
-        """The number of elements of each parameter, in the order of the gradients."""
         self.width = 0
         """The size of a row of the output."""
         self.outside = 0
@@ -102,9 +101,9 @@ class Block:
         return found
 
     def _step(self, model: Any, inputs: dict[str, Any], kept: bool = True) -> dict[str, Any]:
-        """One forward, and in training a backward; the output and all gradients as one vector.
+        """One forward, and in training a backward: the output `out`, and each gradient in `dw`.
 
-        Nothing is brought from the GPU if it is not to be `kept`.
+        Gradients are left out if they are not to be `kept`.
         """
         torch = self.torch
         with torch.set_grad_enabled(self.training):
@@ -116,12 +115,10 @@ class Block:
             if self.training and kept:
                 # Weights of a last layer whose output is not used have no gradient, or, where the
                 # block was compiled as a whole, a gradient of zeros.
-                grads = {
+                found["dw"] = {
                     name: torch.zeros_like(one) if one.grad is None else one.grad
                     for name, one in model.named_parameters()
                 }
-                found["dw"] = torch.cat([one.flatten().cpu() for one in grads.values()])
-                self.weights = {name: one.numel() for name, one in grads.items()}
         return found
 
     def run(self, run: Any) -> None:
@@ -134,9 +131,11 @@ class Block:
         state: dict[str, Any] = {}
         if run.compares:
             weights.awaken(torch, model)
-            state = {name: one.detach().cpu().clone() for name, one in model.state_dict().items()}
+            state = {
+                name: one.detach().to("cpu", copy=True) for name, one in model.state_dict().items()
+            }
         model.compile_repeated_blocks(fullgraph=True, **options)
-        with Fused(torch) as fused:
+        with Fused(torch) as fused, compile_processes(torch, run.processes):
             start = time.perf_counter()
             found = self._step(model, self._inputs(self.dtype), run.compares)
             run.wait()
@@ -150,68 +149,56 @@ class Block:
             )
         if not run.compares:
             return
+        start = time.perf_counter()
+        found = _off_device(found)
         del model
-        plain = self._other(state, self.dtype)
+        plain = _off_device(self._other(state, self.dtype))
         true = self._other(state, torch.float64)
-        rounding = 0.0
-        for name, one in found.items():
-            run.errors[name] = _error(one, true[name])
-            rounding = max(rounding, _error(plain[name], true[name]))
+        run.errors["out"] = _error(found["out"], true["out"])
+        rounding = _error(plain["out"], true["out"])
+        compared = None
+        if self.training:
+            compared = gradients.compare(found["dw"], plain["dw"], true.pop("dw"))
+            run.errors["dw"] = compared.error
+            rounding = max(rounding, compared.rounding)
         # A whole block rounds more often than attention alone: twice the error without compiling.
         limit = max(_LIMITS.get(self.spec.get("dtype", "bfloat16"), 3e-3), 2 * rounding)
-        run.wrong = self._wrong(run.errors, limit, found, plain, true)
+        outputs = (found["out"], plain["out"], true["out"])
+        run.wrong = self._wrong(run.errors, limit, outputs, compared)
         rows = found["out"].numel() // self.width
         run.compared = {"calls": 1, "heads": self.sizes["heads"], "rows": rows, "share": 1.0}
         if not self.training:
             remark = self._insensitive(state, true, limit)
             run.limits += [remark] if remark else []
+        run.reference_seconds += time.perf_counter() - start
 
     def _wrong(
         self,
         errors: dict[str, float],
         limit: float,
-        found: dict[str, Any],
-        plain: dict[str, Any],
-        true: dict[str, Any],
+        outputs: tuple[Any, Any, Any],
+        compared: gradients.Compared | None,
     ) -> str:
-        """What is wrong: a result as a whole, or the gradient of one parameter."""
-        place, off = "", 0.0
-        if "dw" in found:
-            off, place = self._worst(found["dw"], plain["dw"], true["dw"])
+        """What is wrong: a result as a whole, a row, or the gradient of one parameter.
+
+        `outputs`: compiled, without compiling, and in float64.
+        """
         name = next((name for name, error in errors.items() if not error <= limit), "")
         if name:
-            where = f", most in the gradient of {place}" if name == "dw" and place else ""
-            off = errors[name]
-            return f"{name} differs from float64 by {off:.2g}{where}; {limit:.2g} is allowed"
-        row = _worst_row(self.torch, self.width, found["out"], plain["out"], true["out"])
+            place = compared.where if compared and name == "dw" else ""
+            where = f", most in the gradient of {place}" if place else ""
+            return (
+                f"{name} differs from float64 by {errors[name]:.2g}{where}; {limit:.2g} is allowed"
+            )
+        row = _worst_row(self.torch, self.width, *outputs)
         if row:
             return row
-        if not off <= 8 * limit:
+        if compared and not compared.worst <= 8 * limit:
             return (
-                f"the gradient of {place} differs from float64 by {off:.2g};"
+                f"the gradient of {compared.where} differs from float64 by {compared.worst:.2g};"
                 f" {8 * limit:.2g} is allowed"
             )
         return ""
-
-    def _worst(self, seen: Any, eager: Any, true: Any) -> tuple[float, str]:
-        """The largest relative error of a parameter's gradient, and the parameter.
-
-        A small parameter that is all wrong would not show in the norm of all. Only those count that
-        are far worse than without compiling: the gradients of some cancel nearly, and round much.
-        """
-        # For a gradient that is nearly zero, any rounding would look large.
-        floor = float(true.double().norm()) * 1e-3 / max(1, len(self.weights)) ** 0.5
-        worst, where, start = 0.0, "", 0
-        for name, count in self.weights.items():
-            parts = [one[start : start + count].double() for one in (seen, eager, true)]
-            start += count
-            size = float(parts[2].norm()) + floor
-            off, rounding = (float((one - parts[2]).norm()) / size for one in parts[:2])
-            if off != off:
-                return off, name
-            if off > max(4 * rounding, worst):
-                worst, where = off, name
-        return worst, where
 
     def _insensitive(self, state: dict[str, Any], true: dict[str, Any], limit: float) -> str:
         """A limit to report if the output hardly depends on attention; gradients always do."""
@@ -244,6 +231,12 @@ class Block:
             else eager_attention.without_cudnn(torch)
         ):
             return self._step(model, self._inputs(dtype))
+
+
+def _off_device(found: dict[str, Any]) -> dict[str, Any]:
+    """Results with their gradients in the memory of the host, as the next step needs the GPU's."""
+    moved = {name: one.cpu() for name, one in found.get("dw", {}).items()}
+    return {**found, "dw": moved}
 
 
 def _tensors(torch: Any, found: Any) -> list[Any]:

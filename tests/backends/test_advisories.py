@@ -62,7 +62,7 @@ LONG = AttentionCall(mask="bool", seq_len=70000)
         ("ATTN-2026-0001", msgspec.structs.replace(TRAINING, assumed=ASSUMED), None),
         ("ATTN-2026-0002", msgspec.structs.replace(TRAINING, seq_len=640), None),
         ("ATTN-2026-0003", GROUPED, None),
-        ("ATTN-2026-0003", msgspec.structs.replace(GROUPED, kv_heads=4), True),
+        ("ATTN-2026-0003", msgspec.structs.replace(GROUPED, kv_heads=4), None),
         ("ATTN-2026-0003", msgspec.structs.replace(GROUPED, kv_heads=8), False),
         ("ATTN-2026-0003", AttentionCall(), False),
         ("ATTN-2026-0004", LONG, None),

@@ -39,7 +39,7 @@ def test_the_log_says_which(log: str, expected: list[str]) -> None:
 
 
 def test_the_machine_says_it_where_the_log_does_not() -> None:
-    installed = Torch(installed=True, build="cuda", version="2.11.0+cu130")
+    installed = Torch(installed=True, build="cuda", cuda="13.0", version="2.11.0+cu130")
     machine = Facts(torch=installed, driver=Driver(best_sm=90))
     assert advisories(NAN, machine) == ["ATTN-2026-0001"]
     assert advisories(HOPPER.replace("H200", "A100-SXM4-80GB") + NAN, machine) == []

@@ -42,11 +42,11 @@ def test_which_faults_a_set_has(
 def test_a_release_without_the_fault_is_chosen() -> None:
     indexes = ("", "+cpu", "+cu126", "+cu128", "+cu129", "+cu130", "+cu132", "+cu134")
     newest = frozenset(f"2.15.0{index}" for index in indexes)
-    for training, torch in ((False, "2.14"), (True, "2.10")):
+    for training, cuda in ((False, "13.0"), (True, "12.6")):  # with cuDNN 9.24 and 9.10
         demand = Demand(words=("native",), training=training)
         found = choose(demand, machine(*HOPPER), library.tables(), Rules(absent=newest))
         assert isinstance(found, Choice)
-        assert found.torch.version.startswith(torch)
+        assert (found.torch.version, found.torch.cuda) == ("2.14.1", cuda)
         assert found.notes == ()
 
 

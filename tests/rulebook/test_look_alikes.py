@@ -34,8 +34,6 @@ source = ["it ran"]
 WITHOUT = {
     "python/externally-managed",
     "sage/nan-in-picture",
-    "torch/mix-order-reduction",
-    "transformers/padding-side",
     "xformers/triton-optional",
 }
 

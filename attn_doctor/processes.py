@@ -34,6 +34,8 @@ _log = Logger(__name__)
 
 #: Bytes of output that are kept, from the beginning and from the end.
 KEPT = 1 << 20
+#: Characters of one argument that the log shows.
+_SHOWN = 200
 #: Seconds that a killed group is waited for.
 GRACE = 2.0
 #: How many times as long as its limit something may take while it is busy.
@@ -81,6 +83,14 @@ class Ended(Struct, frozen=True, kw_only=True):
         if self.code is not None and self.code < 0:
             return f"killed by {signal_name(-self.code)}"
         return f"exit code {self.code}"
+
+
+def shown(argv: Sequence[str]) -> str:
+    """A command line for the log; of an argument that is a program, the beginning."""
+    import shlex
+
+    parts = [one if len(one) <= _SHOWN else f"{one[:_SHOWN]}…" for one in argv]
+    return shlex.join(parts)
 
 
 def signal_name(number: int) -> str:
@@ -142,7 +152,8 @@ class Running:
             **({} if user is None else _identity(user)),
         )
         self.pid = self._child.pid
-        _log.debug("started process %d: %s", self.pid, self.argv)
+        if _log.wanted:
+            _log.debug("started process %d: %s", self.pid, shown(self.argv))
         self.stdin, self.out, self.err = self._child.stdin, self._child.stdout, self._child.stderr
 
     def __enter__(self) -> Running:  # noqa: PYI034 (Self is newer than Python 3.10)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_doctor.processes import Running, run
+from attn_doctor.processes import Running, run, shown
 
 posix = pytest.mark.skipif(os.name == "nt", reason="signals and groups of POSIX")
 
@@ -104,3 +104,8 @@ def test_long_output_keeps_both_ends() -> None:
     assert ended.out.endswith("last\n")
     assert "bytes left out" in ended.out
     assert len(ended.out) < 600
+
+
+def test_the_log_shows_the_beginning_of_a_program() -> None:
+    assert shown(["python", "-c", "print(1)"]) == "python -c 'print(1)'"
+    assert shown(["python", "-c", "x" * 9000]) == f"python -c '{'x' * 200}…'"

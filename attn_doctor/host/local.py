@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -286,7 +285,7 @@ class LocalHost(Host):
     def _run(self, argv: list[str], seconds: float, env: Mapping[str, str]) -> dict[str, Any]:
         quiet = {"LC_ALL": "C", **({} if os.name == "nt" else {"PATH": SYSTEM_PATH})}
         if _log.wanted:
-            _log.debug("run %s (at most %g s)", shlex.join(argv), seconds)
+            _log.debug("run %s (at most %g s)", processes.shown(argv), seconds)
         try:
             ended = processes.run(
                 argv,

@@ -59,6 +59,12 @@ _IF_TORCH, _IF_TORCHAO = (
 )
 #: A block whose failure is raised again, as SymPy does where mpmath is missing.
 _RAISED_AGAIN = r"(?m)^try:\n((?:(?: {4}.*)?\n)+)except ImportError.*:\n {4}raise\b"
+#: A word that each of these blocks has, and the block.
+_GUARDS = (
+    ("except ImportError", _RAISED_AGAIN),
+    ("if is_torch", _IF_TORCH),
+    ("if is_torchao", _IF_TORCHAO),
+)
 #: Decorators of functions and methods that import torch._dynamo when they are applied.
 _DYNAMO = r"(?m)^(?: {4})?@torch\.(?:compile|compiler\.(?:disable|allow_in_graph)|_dynamo\.\w+)\b"
 #: What defines names of a module that its text does not show.
@@ -330,9 +336,10 @@ class Imports:
         package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
         text = re.sub(_STRING, "''", self._host.try_read(path, 1 << 20))
         outdating = module.partition(".")[0] in self._outdating
-        guards = (_RAISED_AGAIN, _IF_TORCH)
-        for guard in (*guards, *((_IF_TORCHAO,) if "torchao" in self._outdating else ())):
-            text = re.sub(guard, lambda block: re.sub("(?m)^ {4}", "", block[1]), text)
+        for word, guard in _GUARDS:
+            # The search for a word is much faster, and few files have such a block.
+            if word in text and (guard is not _IF_TORCHAO or "torchao" in self._outdating):
+                text = re.sub(guard, lambda block: re.sub("(?m)^ {4}", "", block[1]), text)
         if not module.startswith("torch.") and re.search(_DYNAMO, text):
             yield "torch._dynamo"
         for match in re.finditer(_STATEMENT, text):
@@ -392,8 +399,7 @@ class Imports:
             there = self._names(package)
             source = f"{name}.py"
             for entry, parts in ((name, (name, "__init__.py")), (source, (source,))):
-                path = host.join(package, *parts)
-                if entry in there and host.is_file(path):
+                if entry in there and host.is_file(path := host.join(package, *parts)):
                     return path
         return ""
 

@@ -81,6 +81,7 @@ VARIABLES: dict[str, str] = {
     "TORCH_CACHING_PRECOMPILE": "1 keeps whole compiled functions for later processes.",
     "TORCHINDUCTOR_CACHE_DIR": "Folder of Inductor's caches; by default in the temporary one.",
     "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1 turns all compile caches of torch off.",
+    "TORCH_COMPILE_FORCE_DISABLE_CACHES": "The same, from torch 2.9 on.",
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0 turns the cache of compiled graphs off.",
     "TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE": "1 shares compiled graphs through a server.",
     "TORCHINDUCTOR_AUTOGRAD_CACHE": "0 turns the cache of forward and backward graphs off.",

@@ -38,6 +38,7 @@ TRITON = ".triton"
 #: Variables under which nothing is fused or nothing is kept, and the value that does it.
 _POINTLESS = {
     "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+    "TORCH_COMPILE_FORCE_DISABLE_CACHES": "1",
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
     "TORCH_COMPILE_DISABLE": "1",
     "TORCHDYNAMO_DISABLE": "1",

@@ -44,8 +44,9 @@ def switched_off() -> str:
             "TORCH_CACHING_PRECOMPILE is set: torch then reuses a kernel for another mask and "
             "gives wrong results; unset it"
         )
-    if os.environ.get("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "") not in ("", "0"):
-        return "TORCHINDUCTOR_FORCE_DISABLE_CACHES is set: nothing is kept; unset it"
+    for name in ("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCH_COMPILE_FORCE_DISABLE_CACHES"):
+        if os.environ.get(name, "") not in ("", "0"):
+            return f"{name} is set: nothing is kept; unset it"
     for name in ("TORCHINDUCTOR_FX_GRAPH_CACHE", "TORCHINDUCTOR_AUTOGRAD_CACHE"):
         if os.environ.get(name) == "0":
             return f"{name}=0 is set: compiled graphs are not kept; unset it"

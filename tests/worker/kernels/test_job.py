@@ -255,6 +255,7 @@ def test_what_a_release_cannot_reuse_is_said() -> None:
         "TORCHDYNAMO_SUPPRESS_ERRORS",
         "TORCH_CACHING_PRECOMPILE",
         "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+        "TORCH_COMPILE_FORCE_DISABLE_CACHES",
     ],
 )
 def test_settings_that_spoil_a_build_are_refused(

@@ -32,7 +32,6 @@ source = ["it ran"]
 """
 #: What no other log resembles.
 WITHOUT = {
-    "python/externally-managed",
     "sage/nan-in-picture",
     "xformers/triton-optional",
 }

@@ -31,6 +31,11 @@ VARIABLE = "ATTN_DOCTOR_LANG"
 FOLDER = Path(__file__).with_name("translations")
 #: A value of a text: `{count}`, or a fact such as `{torch.version}`.
 SLOT = re.compile(r"\{([a-z_][\w.]*)\}")
+#: Stands before a further condition, such as `torch.build is cuda`.
+_FURTHER = r" and (?=[a-z_]\w*(?:\.\w+)+ )"
+#: What any value may be: a part of a line, and one condition of several.
+_ANY = "((?:(?! · ).)+?)"
+_ONE = f"((?:(?! · |{_FURTHER}).)+?)"
 #: Names of values that have one form, such as a number or the name of a fact; a further one of the
 #: same form has a digit behind its name.
 _SHAPES = {
@@ -38,14 +43,18 @@ _SHAPES = {
     "counted": r"(\d[\d,]* [^\W\d][^\W\d' -]*(?:[ '-][^\W\d]+)*)",
     "rules": r"(\d+)",
     "seconds": r"([\d.]+)",
-    "size": r"([\d.]+ (?:bytes?|[kMGT]B))",
+    "size": r"([\d.]+ (?:bytes?|[kMGT]B|[kMGT]iB))",
     "span": r"([\d.]+ (?:s|min|h \d+ min))",
     "level": r"(\S+)",
     "word": r"(\S+)",
     "title": r"((?:(?!\. |`).){1,160}?)",
     "version": r"([\w.+-]+)",
+    "lines": r"(lines? \d+(?: to \d+)?)",
     "rule": r"([\w./;, -]+)",
     "fact": r"([a-z_]\w*(?:\.\w+)+)",
+    "seen": _ONE,
+    "value": _ONE,
+    "wanted": _ONE,
 }
 #: Names of values that stay as they are.
 _KEPT = ("command", "file", "folder", "level", "owner", "path", "variable", "version")
@@ -248,20 +257,29 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 def _sentences(words: str, known: Catalogue, deep: int) -> str | None:
     """Several sentences, of which each has a translation."""
-    return _parts(_SENTENCES.split(words), " ", known, deep)
+    said = _parts(_SENTENCES.split(words), " ", known, deep)
+    return said.replace("。 ", "。") if said else None
 
 
 def _list(words: str, known: Catalogue, deep: int) -> str | None:
     """`1 error, 2 notes`, of which each part has a translation."""
+    conditions = re.split(_FURTHER, words)
+    if len(conditions) > 1:
+        return _loose(conditions, known.texts.get(" and if ", " and "), known, deep)
     for between in _LOOSE:
         if between in words:
-            loose = between.join(_said(one, known, deep - 1) for one in words.split(between))
-            return None if loose == words else loose
-    for between, join in ((", ", ", "), (" and ", f" {known.texts.get('and', 'and')} ")):
-        said = _parts(words.split(between), join, known, deep)
+            return _loose(words.split(between), known.texts.get(between, between), known, deep)
+    for between in (", ", " and "):
+        said = _parts(words.split(between), known.texts.get(between, between), known, deep)
         if said is not None:
             return said
     return None
+
+
+def _loose(parts: Sequence[str], between: str, known: Catalogue, deep: int) -> str | None:
+    """The parts where at least one has a translation."""
+    said = [_said(one, known, deep - 1) for one in parts]
+    return None if said == parts else _joined(said, between)
 
 
 def _parts(parts: Sequence[str], between: str, known: Catalogue, deep: int) -> str | None:
@@ -270,7 +288,11 @@ def _parts(parts: Sequence[str], between: str, known: Catalogue, deep: int) -> s
     missing = [part for part, one in zip(parts, found, strict=True) if one is None] if found else []
     if len(missing) == len(found) or not all(map(_NAME.fullmatch, missing)):
         return None
-    return between.join(one or part for part, one in zip(parts, found, strict=True))
+    return _joined([one or part for part, one in zip(parts, found, strict=True)], between)
+
+
+def _joined(parts: Sequence[str], between: str) -> str:
+    return _BESIDE.sub(" ", f"\0{between}\0".join(parts)).replace("\0", "")
 
 
 def _named(words: str, known: Catalogue, deep: int) -> str | None:
@@ -285,7 +307,7 @@ def _named(words: str, known: Catalogue, deep: int) -> str | None:
 @cache
 def _pattern(template: str) -> re.Pattern[str]:
     names = [name.rstrip(_DIGITS) for name in SLOT.findall(template)]
-    shapes = [_SHAPES.get(name, "(.+?)") for name in names]
+    shapes = [_SHAPES.get(name, _ANY) for name in names]
     first, *literals = map(re.escape, _literals(template))
     rest = zip(shapes, literals, strict=True)
     return re.compile(first + "".join(shape + part for shape, part in rest))

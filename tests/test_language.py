@@ -107,7 +107,7 @@ def test_a_label_leaves_room_in_its_column(name: str) -> None:
 
 
 def test_values_are_translated_too_and_the_rest_stays_english() -> None:
-    assert say("2 errors, 1 note", "zh-CN") == "2 个错误, 1 条提示"
+    assert say("2 errors, 1 note", "zh-CN") == "2 个错误，1 条提示"
     assert say("torch 2.4.1 is a CPU build, but this machine has an NVIDIA GPU", "zh-CN") == (
         "torch 2.4.1 是 CPU 版本，而这台机器有 NVIDIA GPU"
     )
@@ -115,6 +115,22 @@ def test_values_are_translated_too_and_the_rest_stays_english() -> None:
     assert [say(error, name) for name in OTHERS] == [error] * 3
     assert say("It is raised by torch", "zh-CN") == "It is raised by torch"
     assert say("ready", "en") == "ready"
+
+
+def test_each_of_several_conditions_is_translated() -> None:
+    conditions = "where: torch.from_pypi is yes and torch.index is not empty and gpu.sm is below 75"
+    assert say(conditions, "pt-BR") == (
+        "onde: torch.from_pypi é “sim” e torch.index não está vazio e gpu.sm é menor que 75"
+    )
+    assert say(conditions, "zh-CN") == (
+        "条件：torch.from_pypi 为“是”，且 torch.index 不为空，且 gpu.sm 低于 75"
+    )
+
+
+def test_a_value_does_not_reach_beyond_its_part_of_a_line() -> None:
+    line = "no GPU · torch 2.11.0+cu130, built for CUDA 13.0; triton 3.6.0"
+    assert say(line, "zh-CN") == "无 GPU · torch 2.11.0+cu130，为 CUDA 13.0 构建；triton 3.6.0"
+    assert say("native and flash, not fused", "zh-CN") == "native 和 flash，未融合"
 
 
 def test_of_a_list_of_names_none_is_translated() -> None:

@@ -34,8 +34,10 @@ from attn_doctor.rulebook.texts import in_general
 from attn_doctor.toml_files import read_toml
 
 PACKAGE = Path(__file__).parents[1] / "attn_doctor"
-#: Where screens are written, and the names of modules of them that write for programs.
-SCREENS = ("render", "cli")
+#: Where screens and the reasons on them are written, and modules that write for programs.
+SCREENS = (
+    *("render", "cli", "configs", "fixes", "kernels", "backends", "install", "explain", "policy"),
+)
 _FORMATS = (
     "docker",
     "gpu_descriptors",
@@ -70,12 +72,14 @@ def _texts_of(rule: Rule) -> Iterator[str]:
         yield from (fix.title, fix.needs, fix.manual)
     if rule.advisory is not None:
         yield from (rule.advisory.effect, rule.advisory.where, *rule.advisory.seen)
+        yield from (note for _, _, note in (one.partition(": ") for one in rule.advisory.reported))
 
 
 @cache
 def table_texts() -> frozenset[str]:
-    """The texts of facts, and of backends and guesses in the tables, also with a capital."""
-    files = [*(folder() / "tables/backends").glob("*.toml"), folder() / "tables/components.toml"]
+    """The texts of facts, and of backends, guesses and presets in tables, also with a capital."""
+    tables = folder() / "tables"
+    files = [*tables.glob("backends/*.toml"), tables / "components.toml", tables / "presets.toml"]
     texts = {text for file in files for text in _strings(read_toml(file))}
     texts |= {" ".join(fact.doc.replace("`", "").split()) for fact in facts().values()}
     return frozenset(texts | {text[:1].upper() + text[1:] for text in texts})

@@ -18,9 +18,11 @@ pipe = {pipeline}.from_pretrained("someone/a-model", torch_dtype=torch.bfloat16)
 """
 
 
-def script(folder: Path, body: str, pipeline: str = "FluxPipeline") -> Path:
+def script(
+    folder: Path, body: str, pipeline: str = "FluxPipeline", run: str = "pipe(prompt='a')\n"
+) -> Path:
     path = folder / "run.py"
-    path.write_text(LOAD.format(pipeline=pipeline) + body, encoding="utf-8")
+    path.write_text(LOAD.format(pipeline=pipeline) + body + run, encoding="utf-8")
     return path
 
 
@@ -422,20 +424,21 @@ def test_vllm_s_variable_is_for_older_releases(tmp_path: Path) -> None:
 
 
 def test_a_script_that_trains(tmp_path: Path) -> None:
-    one = predicted(script(tmp_path, "pipe.transformer.enable_gradient_checkpointing()\n"))
-    assert [each.phase for each in one.phases] == ["training"]
+    body = "pipe.transformer.enable_gradient_checkpointing()\n"
+    one = predicted(script(tmp_path, body, run=""))
+    assert [(each.phase, each.when) for each in one.phases] == [("training", _TRAINS)]
 
 
 def test_a_pipeline_beside_the_model_that_is_trained(tmp_path: Path) -> None:
     body = "accelerator.backward(loss)\npipe.enable_xformers_memory_efficient_attention()\n"
-    first, other = predicted(script(tmp_path, body)).phases
+    first, other = predicted(script(tmp_path, body, run="")).phases
     assert (first.when, other.backend) == ("what is trained is the model of `pipe`", "native")
 
 
 def test_a_script_whose_name_says_that_it_trains(tmp_path: Path) -> None:
-    path = script(tmp_path, "train_dreambooth.main()\n")
+    path = script(tmp_path, "train_dreambooth.main()\n", run="")
     (one,) = predicted(path.rename(path.with_name("train_lora.py"))).phases
-    assert (one.phase, one.backend) == ("training", "")
+    assert (one.phase, one.backend, one.when) == ("training", "", _TRAINS)
     path.parent.joinpath("train_lora.py").rename(path)
     (one,) = predicted(path).phases
     assert (one.phase, one.backend) == ("inference", "native")
@@ -544,32 +547,98 @@ def test_a_branch_that_returns_leaves_the_rest_to_the_other(tmp_path: Path) -> N
         "def load(fast):\n    if fast:\n"
         "        return A.from_pretrained('a', attn_implementation='eager')\n"
         "    return A.from_pretrained('a', attn_implementation='sdpa').eval()\n"
+        "load(x).generate(y)\n"
     )
     found = [(one.backend, one.when) for one in predicted(path).phases]
     assert found == [("eager", "`fast` holds"), ("native", "`fast` is false")]
 
 
+_TRAINS, _RUNS = "code elsewhere trains the model", "code elsewhere runs the model"
+
+
 @pytest.mark.parametrize(
     ("more", "phases"),
     [
-        ("m.generate(x)\n", ["inference"]),
-        ("loss.backward()\n", ["training"]),
-        ("optimizer.step()\nm.generate(x)\n", ["training"]),
-        ("", ["training", "inference"]),
-        ("a = Accelerator()\nm.generate(x)\n", ["training", "inference"]),
-        ("get_peft_model(m)\nm.eval()\n", ["training", "inference"]),
+        ("m.generate(x)\n", {"inference": ""}),
+        ("m(**x)\n", {"inference": ""}),
+        ("loss.backward()\n", {"training": ""}),
+        ("m(**x)\noptimizer.step()\n", {"training": ""}),
+        ("optimizer.step()\nm.generate(x)\n", {"training": "", "inference": ""}),
+        (("trainer.train()\nif __name__ == '__main__':\n    pass\n"
+         "def show():\n    m.generate(x)\n"), {"training": "", "inference": "`show` is called"}),
+        ("", {"training": _TRAINS, "inference": "code elsewhere only runs the model"}),
+        ("a = Accelerator()\nm.generate(x)\n", {"training": _TRAINS, "inference": ""}),
+        ("get_peft_model(m)\nm.eval()\n", {"training": _TRAINS, "inference": _RUNS}),
+        ("m.eval()\n", {"inference": _RUNS}),
+        ("client.models.generate(x)\n",
+         {"training": _TRAINS, "inference": "code elsewhere only runs the model"}),
     ],
-)
-def test_what_says_the_phase_of_a_script(more: str, phases: list[str], tmp_path: Path) -> None:
+)  # fmt: skip
+def test_what_says_the_phase_of_a_script(more: str, phases: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "run.py"
     path.write_text(
         "from transformers import AutoModelForCausalLM\n"
         f"m = AutoModelForCausalLM.from_pretrained('a')\n{more}"
     )
     found = predicted(path).phases
-    assert [one.phase for one in found] == phases
+    assert {one.phase: one.when for one in found} == phases
     assert {one.backend for one in found} == {"native"}
-    assert all(bool(one.when) is (len(phases) > 1) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("body", "phases"),
+    [
+        ("pipe.save_pretrained('x')\n", {"inference": _RUNS}),
+        ("pipe.enable_model_cpu_offload()\n", {"inference": _RUNS}),
+        ("pipe.encode_prompt('a')\n", {"inference": _RUNS}),
+        ("t = pipe.transformer\n",
+         {"training": _TRAINS, "inference": "code elsewhere only runs the model"}),
+        ("t = pipe.transformer\nt(x)\nloss.backward()\n", {"training": ""}),
+        ("pipe.transformer(x, y)\n", {"inference": ""}),
+        ("def draw(p):\n    return p('a')\ndraw(pipe)\n", {"inference": ""}),
+        ("all = {}\nall['a'] = pipe\nall['a']('b')\n", {"inference": ""}),
+        ("def load():\n    return pipe, 1\np, n = load()\np('a')\n", {"inference": ""}),
+        ("self.flux_pipe(prompt='a')\n", {"inference": ""}),
+        ("frame.pipe(clean)\n", {"inference": _RUNS}),
+    ],
+)  # fmt: skip
+def test_a_pipeline_runs_where_a_line_calls_it(
+    body: str, phases: dict[str, str], tmp_path: Path
+) -> None:
+    one = predicted(script(tmp_path, body, run=""))
+    assert {each.phase: each.when for each in one.phases} == phases
+    assert {each.backend for each in one.phases} == {"native"}
+    certain = any(not when for when in phases.values())
+    assert certain is not any("is certain to train or to run" in note for note in one.notes)
+
+
+def test_samples_of_a_training(tmp_path: Path) -> None:
+    body = (
+        "unet = UNet2DConditionModel.from_pretrained('a')\n"
+        "unet.enable_xformers_memory_efficient_attention()\naccelerator.backward(loss)\n"
+    )
+    one = predicted(script(tmp_path, body, "StableDiffusionPipeline"))
+    assert [(each.phase, each.backend, each.when) for each in one.phases] == [
+        ("training", "xformers", ""),
+        ("inference", "xformers", "the model of `unet` is run"),
+        ("inference", "native", ""),
+    ]
+
+
+def test_two_models_of_a_script_that_trains_and_generates(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "from transformers import AutoModelForCausalLM as A\n"
+        "m = A.from_pretrained('a', attn_implementation='eager')\ntrainer.train()\n"
+        "from transformers import AutoModelForCausalLM\n"
+        "n = AutoModelForCausalLM.from_pretrained('a')\nn.generate(x)\n"
+    )
+    assert [(one.phase, one.backend, one.when) for one in predicted(path).phases] == [
+        ("training", "eager", "the model of line 2 is trained"),
+        ("training", "native", "the model of line 5 is trained"),
+        ("inference", "eager", "the model of line 2 is run"),
+        ("inference", "native", "the model of line 5 is run"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from attn_doctor.configs.readers.script_held import DENOISERS
 from attn_doctor.configs.readers.script_names import Names
+from attn_doctor.configs.readers.script_running import Phases
 from attn_doctor.configs.readers.script_text import parts, words
 from attn_doctor.configs.readers.script_tree import (
     Node,
@@ -90,17 +92,6 @@ _ACCELERATE = (
     "nunchaku", "cache_dit", "tensorrt", "torch_tensorrt", "openvino", "hidet",
     "radial_attn", "svg", "block_sparse_attn", "lightx2v", "unsloth",
 )  # fmt: skip
-#: Calls of scripts that train, and calls that scripts have which may also only run a model.
-_TRAINS = re.compile(r"backward|\w*Trainer|training_step|clip_grad_norm_|train_on_responses_only")
-_PREPARES = re.compile(
-    r"Accelerator|GradScaler|\w*TrainingArguments|get_peft_model|enable_gradient_checkpointing"
-    r"|gradient_checkpointing_enable|prepare_model_for_kbit_training|get_scheduler|add_adapter"
-)
-_OPTIMIZERS = re.compile(r"(?i)\w*(?:optim|scaler)\w*")
-#: Calls that run a model, and calls that only prepare it for that.
-_RUNS = re.compile(r"generate|generate_content|batch_generate|stream_generate|export_to_video")
-_PIPES = re.compile(r"(?i)(?:self\.)?_?(?:\w*_)?pipe(?:line)?(?:_\w+)?")
-_READIES = re.compile(r"eval|no_grad|inference_mode|enable_model_cpu_offload|fuse_lora|LLM")
 #: Packages whose functions leave the attention of a model as it is.
 _HARMLESS = (
     "torch", "diffusers", "transformers", "accelerate", "peft", "torchao", "bitsandbytes", "quanto",
@@ -108,8 +99,6 @@ _HARMLESS = (
     "inspect", "functools", "threading", "concurrent", "asyncio", "logging", "json", "gc", "time",
     "streamlit", "modal", "cv2", "imageio", "optimum", "typing", "dataclasses", "contextlib",
 )  # fmt: skip
-#: Parts of a pipeline that are its denoising model.
-_DENOISERS = ("unet", "transformer", "transformer_2", "model")
 #: Classes of Unsloth, which replaces the attention of the models that it loads.
 _UNSLOTH = re.compile(r"Fast(?:\w*Model)$")
 #: Classes of Transformers with a language model.
@@ -164,14 +153,8 @@ class _Reader:
         self._idle = {*_never_called(trees, self._nodes)}
         self._imported = dict(_origins(one.tree for one in self._nodes))
         """The modules of names that are imported."""
-        self._pipelines = {
-            dotted(target)
-            for node, _, _ in self._nodes
-            if isinstance(node, ast.Assign)
-            for target in node.targets
-            for one in self._loaded(node)
-            if "Pipeline" in one.value
-        }
+        self._phases = Phases(self._nodes, self._imported)
+        self._pipelines = self._phases.pipelines
         """Names that hold a pipeline."""
 
     def _test(self, node: ast.expr) -> Way:
@@ -198,6 +181,8 @@ class _Reader:
             return self._assignment(node)
         if isinstance(node, ast.Dict):
             return self._mapping(node)
+        if isinstance(node, ast.Return):
+            return self._phases.taken(node)
         if isinstance(node, ast.FunctionDef) and node.name == "training_step":
             return iter([Call("training", node.name, "", node.lineno)])
         return iter([])
@@ -212,6 +197,7 @@ class _Reader:
             elif isinstance(target, ast.Attribute):
                 yield from self._attribute(target, node)
         yield from self._loaded(node)
+        yield from self._phases.taken(node)
 
     def _attribute(self, target: ast.Attribute, node: ast.Assign) -> Iterator[Call]:
         value = node.value
@@ -328,7 +314,7 @@ class _Reader:
         yield from self._changing_torch(node, name)
         yield from self._loading(node, name, on)
         yield from self._around(node, name, on)
-        yield from self._says_phase(node, name, on)
+        yield from self._phases.calls(node)
         yield from self._handing_over(node)
         yield from self._keywords(node)
 
@@ -358,7 +344,7 @@ class _Reader:
         for one in (*node.args, *(each.value for each in node.keywords)):
             given = dotted(one)
             whole, _, part = given.rpartition(".")
-            if given in self._pipelines or (whole in self._pipelines and part in _DENOISERS):
+            if given in self._pipelines or (whole in self._pipelines and part in DENOISERS):
                 yield Call("handed over", dotted(node.func), module, node.lineno)
                 return
 
@@ -423,32 +409,6 @@ class _Reader:
             yield Call("context parallel", name, on, node.lineno)
         elif name in _HELPERS and isinstance(node.func, ast.Name):
             yield Call("helper", name, "", node.lineno)
-
-    def _says_phase(self, node: ast.Call, name: str, on: str) -> Iterator[Call]:
-        """Calls that say whether the script trains a model or runs one."""
-        steps = name == "step" and _OPTIMIZERS.fullmatch(on.rpartition(".")[2])
-        learns = name in ("train", "fit") and "trainer" in on.lower()
-        if _TRAINS.fullmatch(name) or steps or learns:
-            yield Call("training", name, on, node.lineno)
-        elif _PREPARES.fullmatch(name):
-            yield Call("training", name, on, node.lineno, detail="prepares")
-        elif self._runs(node, name):
-            yield Call("running", name, on, node.lineno)
-        elif _READIES.fullmatch(name) and (name != "eval" or isinstance(node.func, ast.Attribute)):
-            yield Call("running", name, on, node.lineno, detail="prepares")
-
-    def _runs(self, node: ast.Call, name: str) -> bool:
-        """The call runs a model: a pipeline by its name, or `generate` of a model."""
-        called = dotted(node.func)
-        if called in self._pipelines or (
-            _PIPES.fullmatch(called) and isinstance(node.func, ast.Name)
-        ):
-            return bool(node.args or node.keywords) and "transformers" not in self._imported.get(
-                called, ""
-            )
-        return bool(_RUNS.fullmatch(name)) and (
-            isinstance(node.func, ast.Attribute) or name == "export_to_video"
-        )
 
     def _variables(self, node: ast.Call) -> Iterator[Call]:
         """`os.environ.update({"A": "b"})`."""

@@ -182,7 +182,8 @@ def _problem(
         )
         fixes: tuple[Fix | None, ...] = (compiled, instead)
     else:
-        title = f"{asked.value} does not work as configured in {asked.phase}: {text}"
+        name = asked.value or asked.shown or shown(asked.backend)
+        title = f"{name} does not work as configured in {asked.phase}: {text}"
         fixes = (remedy(reason), instead)
     title = _on_condition(title, asked)
     if asked.fallback and reason.id not in _UNFUSED:

@@ -15,7 +15,7 @@ from attn_doctor.configs.formats import OFF, Choice, Format, Target, formats
 from attn_doctor.configs.prediction import Phase, PhaseName, Prediction, Wanted, counts
 from attn_doctor.configs.readers.settings import Reading, Setting
 from attn_doctor.configs.readers.workflow import OTHER
-from attn_doctor.configs.transformers import implementation
+from attn_doctor.configs.transformers import by_itself, implementation
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 
@@ -167,6 +167,9 @@ def _asked(
             return others, []
         asked = Asked(key="no setting chooses", value="", phase=phase)
         found = _variants(one, asked, _by_itself(one, reading, phase), reading, facts)
+        named = next(filter(None, map(reading.get, one.classes)), "")
+        if named and found[0].backend == "native":
+            found = [by_itself(found[0], [named], facts)]
         adds = f"{reading.unset} adds no option for attention" if reading.unset else ""
         if one.shared and reading.form in _DATA:
             adds = _own_script(one)

@@ -155,6 +155,8 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Patterns of words that start it, and the file with further options that each reads."""
     config: tuple[str, ...] = ()
     """Options of its command that name a file with further options."""
+    supplied: tuple[str, ...] = ()
+    """Patterns of names that `config` takes for files which the program brings with it."""
     overrides: bool = False
     """Words of its command lines are settings: `flash_attn=fa2`."""
     files: bool = False
@@ -169,6 +171,8 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Scripts of the user have files with the same settings."""
     flat: bool = False
     """Its files have no levels: a setting below another key is not its own."""
+    nested: bool = False
+    """The settings of its files are named by their whole paths: `rollout.name`."""
     tasks: dict[str, tuple[str, ...]] = {}
     """Patterns of words that start it, and the words of which one has to follow each."""
     strict: bool = False
@@ -183,6 +187,8 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every setting counts, for the models that it is for."""
     via: str = ""
     """`diffusers`: the names go to Diffusers' dispatcher, with masks that depend on the model."""
+    classes: tuple[str, ...] = ()
+    """Settings with the model's class in Transformers, by which sdpa or eager runs by itself."""
     masks: str = ""
     """The framework of the catalogue that says what its own code does to a mask."""
     choice: tuple[Choice, ...] = ()

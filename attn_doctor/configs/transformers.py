@@ -7,10 +7,12 @@ integrations/hub_kernels.py of Transformers 5.23.0.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from attn_doctor.configs.asked import Asked
+from attn_doctor.configs.transformers_sdpa import has_sdpa
 from attn_doctor.facts import Facts
 
 RELEASE = "5.23.0"
@@ -37,6 +39,20 @@ _KERNELS = {
     "vllm-flash-attn3": "vllm_flash_3_hub",
     "flash-attn4": "flash_4_hub",
 }
+
+
+#: What runs without a setting where the model is not known.
+EITHER = "sdpa of Transformers, or eager if the model has no sdpa"
+
+
+def by_itself(asked: Asked, classes: Sequence[str], facts: Facts) -> Asked:
+    """What runs without a setting for models of these classes."""
+    found = {has_sdpa(one, facts) for one in classes}
+    if found == {False}:
+        shown = f"eager of Transformers, as {classes[0]} has no sdpa"
+        return replace(asked, backend="eager", shown=shown)
+    shown = "sdpa of Transformers" if found == {True} else EITHER
+    return replace(asked, backend="native", shown=shown)
 
 
 def implementation(asked: Asked, facts: Facts) -> Asked:

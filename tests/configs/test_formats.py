@@ -584,6 +584,10 @@ HANDED_ON = (
 ENGINE = (
     "services:\n  a:\n    image: vllm/vllm-openai:v1\n    command: --model a ${ENGINE_ARGS:-}\n"
 )
+INNER = (
+    "services:\n  a:\n    image: vllm/vllm-openai:v1\n"
+    """    command: ["--attention-config", "{\\"backend\\": \\"FLASHINFER\\"}"]\n"""
+)
 NOTHING = "adds no option for attention"
 LONG = """ARGS="--listen"
 if [ -n "$MY_ARGS" ]; then ARGS="$ARGS $MY_ARGS"; fi
@@ -682,6 +686,14 @@ BRANCHED = (
         ("Dockerfile", 'FROM a/vllm-openai:1\nCMD ["--attention-backend", "FLASHINFER"]\n', "vLLM",
          "FLASHINFER", 2),
         ("a.sh", "python trl/scripts/sft.py --learning_rate 1\n", "TRL", "native", 0),
+        ("a.sh", "vllm serve a --attention-config '{\"backend\": \"FLASHINFER\"}'\n", "vLLM",
+         "FLASHINFER", 1),
+        ("a.sh", "vllm serve a -ac.backend FLASHINFER\n", "vLLM", "FLASHINFER", 1),
+        ("a.sh", "vllm serve a -ac '{\"flash_attn_version\": 3}'\n", "vLLM",
+         "what vLLM chooses for the GPU and the model", 0),
+        ("a.yaml", INNER, "vLLM", "FLASHINFER", 4),
+        ("a.sh", ('CMD="vllm serve a"\nCMD+=" --port 1"\nCMD+=" --attention-backend FLASHINFER"\n'
+         '$CMD\n'), "vLLM", "FLASHINFER", 3),
     ],
 )  # fmt: skip
 def test_a_start_that_is_followed(
@@ -978,8 +990,7 @@ def test_a_task_that_runs_no_model(tmp_path: Path) -> None:
 def test_settings_of_vllm_that_speak_of_attention(tmp_path: Path) -> None:
     (one,) = one_of(tmp_path, "a.sh", "vllm serve a/b --disable-cascade-attn\n")
     assert not one.phases[0].undecided
-    value = '\'{"backend": "FLASHINFER"}\''
-    (one,) = one_of(tmp_path, "a.sh", f"vllm serve a/b --attention-config {value}\n")
+    (one,) = one_of(tmp_path, "a.sh", 'vllm serve a/b --attention-config "{$X}"\n')
     assert one.phases[0].undecided == "the value of --attention-config in line 1 may choose"
 
 
@@ -1307,3 +1318,77 @@ def test_text_inside_a_dockerfile_is_no_instruction(tmp_path: Path) -> None:
     )
     (one,) = one_of(tmp_path, "Dockerfile", content)
     assert (one.title, one.phases[0].shown) == ("vLLM", "FLASHINFER")
+
+
+HYDRA = """defaults:
+  - {}
+  - _self_
+actor_rollout_ref:
+  rollout:
+    name: vllm
+  model:
+    override_config: {{attn_implementation: eager}}
+"""
+
+
+def test_a_file_of_verl(tmp_path: Path) -> None:
+    (one,) = one_of(tmp_path, "a.yaml", HYDRA.format("ppo_trainer"))
+    assert [(each.phase, each.backend or each.shown, each.line) for each in one.phases] == [
+        ("training", "eager", 8),
+        ("inference", "what vLLM chooses for the GPU and the model", 6),
+    ]
+    assert all(each.when == "a script of verl reads it, not one of the user" for each in one.phases)
+    (one,) = one_of(tmp_path, "a.yaml", HYDRA.format("ppo_megatron_trainer"))
+    assert one.phases[0].shown == "FlashAttention through Transformer Engine"
+    assert one.phases[0].line == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "when"),
+    [("mine", "mine adds no option for attention"), ("ppo_megatron_trainer", ""), ("", "")],
+)
+def test_a_file_of_settings_that_verl_does_not_bring(name: str, when: str, tmp_path: Path) -> None:
+    option = f" --config-name='{name}'" if name else ""
+    content = f"python -m verl.trainer.main_ppo{option} actor_rollout_ref.rollout.name=vllm\n"
+    (one,) = one_of(tmp_path, "a.sh", content)
+    assert when in one.phases[0].when
+    assert bool(when) is ("adds no option" in one.phases[0].when)
+
+
+def test_a_file_with_further_options_of_a_server(tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text("model: a\nattention-config:\n  backend: FLASHINFER\n")
+    (tmp_path / "c.yaml").write_text("model: a\nport: 1\n")
+    (one,) = one_of(tmp_path, "a.sh", "vllm serve --config b.yaml\n")
+    assert (one.reading.file, one.phases[0].shown) == (str(tmp_path / "b.yaml"), "FLASHINFER")
+    assert (one.phases[0].line, one.reading.why) == (3, f"{tmp_path / 'a.sh'} names it")
+    (one,) = one_of(tmp_path, "a.sh", "vllm serve --config c.yaml\n")
+    assert (one.phases[0].when, one.phases[0].undecided) == ("", "")
+    (one,) = one_of(tmp_path, "a.sh", "vllm serve --config d.yaml\n")
+    assert one.phases[0].when == "d.yaml adds no option for attention"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        'SCRIPT_DIR="$(cd "$(dirname "$0")"; pwd)"\nllamafactory-cli train "$SCRIPT_DIR/b.yaml"\n',
+        'C="${ROOT}/b.yaml"\nllamafactory-cli train "$C"\n',
+        'llamafactory-cli train "$(dirname "$0")/b.yaml"\n',
+    ],
+)
+def test_a_file_in_the_folder_of_the_script(start: str, tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text(LLAMA + "flash_attn: fa2\n")
+    (one,) = one_of(tmp_path, "a.sh", start)
+    assert (one.phases[0].backend, one.phases[0].line) == ("flash", 4)
+
+
+def test_a_file_in_another_folder_is_not_the_one_beside(tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text(LLAMA + "flash_attn: fa2\n")
+    (one,) = one_of(tmp_path, "a.sh", 'llamafactory-cli train "$DATA/b.yaml"\n')
+    assert "$DATA/b.yaml may choose" in one.phases[0].undecided
+
+
+def test_options_that_a_loop_adds(tmp_path: Path) -> None:
+    start = 'CMD="vllm serve a"\nfor f in --port 1 --x; do CMD="$CMD $f"; done\n$CMD\n'
+    (one, other) = one_of(tmp_path, "a.sh", start)
+    assert one.reading.when == "line 2 does not run"
+    assert other.phases[0].undecided == "branches set f (line 2)"

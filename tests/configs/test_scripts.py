@@ -693,3 +693,35 @@ def test_a_model_alone_that_is_trained(tmp_path: Path) -> None:
         ("training", "xformers", "--enable_xformers is given"),
         ("training", "native", ""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown", "undecided"),
+    [
+        ("", "what vLLM chooses for the GPU and the model", False),
+        (", attention_backend='FLASHINFER'", "FLASHINFER of vLLM or SGLang", False),
+        (", attention_config={'backend': 'TRITON_ATTN'}", "TRITON_ATTN of vLLM or SGLang", False),
+        (", attention_config=AttentionConfig(backend=B.FLASH_ATTN)",
+         "FLASH_ATTN of vLLM or SGLang", False),
+        (", attention_config={'flash_attn_version': 3}",
+         "what vLLM chooses for the GPU and the model", False),
+        (", attention_config=config", "unknown", True),
+    ],
+)  # fmt: skip
+def test_a_server_in_a_script(arguments: str, shown: str, undecided: bool, tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(f"from vllm import LLM\nm = LLM('a'{arguments})\nm.generate(x)\n")
+    (one,) = predicted(path).phases
+    assert (one.phase, one.shown, bool(one.undecided)) == ("inference", shown, undecided)
+
+
+def test_a_server_beside_a_model_that_is_trained(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "from vllm import LLM\nfrom transformers import AutoModelForCausalLM\n"
+        "os.environ['VLLM_ATTENTION_BACKEND'] = 'XFORMERS'\n"
+        "m = AutoModelForCausalLM.from_pretrained('a', attn_implementation='eager')\n"
+        "LLM('a', **options).generate(x)\nloss.backward()\n"
+    )
+    found = [(one.phase, one.asked, one.line) for one in predicted(path).phases]
+    assert found == [("training", "eager", 4), ("inference", "XFORMERS", 3)]

@@ -70,7 +70,7 @@ def outside(call: Call) -> dict[str, object]:
         return _torch(call)
     if what == "xformers":
         return {"backend": "xformers", "masks": (), "key": "xformers' attention processor"}
-    if what == "vllm":
+    if what == "vllm" and value:
         return {"key": call.on or "attention_backend", "shown": f"{value} of vLLM or SGLang"}
     if value and call.detail != "sliced":
         return {"backend": value, "masks": ()}

@@ -15,6 +15,7 @@ from attn_doctor.configs.diffusers.phases import Stage, named_for_training, trai
 from attn_doctor.configs.diffusers.pipelines import model_of
 from attn_doctor.configs.prediction import Phase
 from attn_doctor.configs.readers.settings import Call, Reading
+from attn_doctor.configs.transformers import by_itself
 from attn_doctor.facts import Facts
 
 #: Those that choose for a model of Transformers or vLLM, not for a pipeline.
@@ -45,10 +46,23 @@ class Defaults(NamedTuple):
 
         `taken`: the lines that choose. `decided`: on every way one of them chooses for a pipeline.
         """
+        if self.stage.served and self.stage.said is not None:
+            return [self._of_server(self.stage.said)]
         classes = self._classes()
         if not classes:
             return self._language_models(taken)
         return [] if decided else [self._of_pipelines(classes, taken)]
+
+    def _of_server(self, call: Call) -> Phase:
+        """What vLLM or SGLang takes by itself."""
+        asked = Asked(
+            key=f"no argument chooses in {self.reading.place(call.line)}",
+            value="",
+            shown=f"what {call.on} chooses for the GPU and the model",
+            phase=self.stage.name,
+            when=_IF_LOADED["open"] if call.detail.endswith("open") else "",
+        )
+        return evaluated(asked, self.reading, self.others)[0]
 
     def _classes(self) -> list[str]:
         """Pipelines, and denoising models alone, as scripts that train load them."""
@@ -100,11 +114,10 @@ class Defaults(NamedTuple):
         asked = Asked(
             key=f"no line chooses for {first.value} in {where}",
             value="",
-            backend="native",
-            shown="sdpa of Transformers, or eager if the model has no sdpa",
             phase=self.stage.name,
             when=" and ".join(filter(None, (self.stage.given, *open_))),
         )
+        asked = by_itself(asked, [one.value for one in loads], self.facts)
         imported = [one.value for one in self.reading.calls if one.what == "acceleration"]
         if imported:
             reason = f"{imported[0]}, which the script imports, may replace the model's attention"

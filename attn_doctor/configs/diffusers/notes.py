@@ -45,7 +45,8 @@ def notes(reading: Reading, phases: Sequence[Stage], facts: Facts, newest: str) 
     for one in phases:
         if one.said is not None:
             does = "trains a model" if one.name == "training" else "runs a model"
-            yield f"{reading.place(one.said.line)}: {one.said.value} says that the script {does}"
+            name = one.said.on if one.said.what == "variable" else one.said.value
+            yield f"{reading.place(one.said.line)}: {name} says that the script {does}"
     if loaded(reading) and all(one.said is None and one.given for one in phases):
         yield "no line of this file is certain to train or to run what it loads"
     if facts.diffusers.installed is False and uses_diffusers(reading):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -26,6 +26,8 @@ class Stage(NamedTuple):
     """Its condition, if no line of the script is certain to say it."""
     said: Call | None = None
     """The line that says it; None if none does."""
+    served: bool = False
+    """Only vLLM or SGLang runs a model in it, not what the script loads."""
 
 
 def stages(reading: Reading, wanted: Wanted) -> list[Stage]:
@@ -34,13 +36,27 @@ def stages(reading: Reading, wanted: Wanted) -> list[Stage]:
         return [Stage(wanted)]
     if reading.form not in ("python", "notebook"):
         return [Stage("inference")]
+    found = _stages(reading)
+    served = next((one for one in reading.calls if _serves(one)), None)
+    if served is None or any(one.name == "inference" and one.said for one in found):
+        return found
+    loads = any(one.what in ("pipeline", "language model") for one in reading.calls)
+    training = [one for one in found if one.name == "training" and (loads or one.said)]
+    return [*training, Stage("inference", said=served, served=True)]
+
+
+def _stages(reading: Reading) -> list[Stage]:
+    """The phases of what a script loads itself."""
     trains = [one for one in reading.calls if one.what == "training"]
-    runs = [one for one in reading.calls if one.what == "running"]
+    runs = [
+        one
+        for one in reading.calls
+        if one.what == "running" and not one.detail.startswith("served")
+    ]
     learns = [one for one in trains if not one.detail]
     # A forward pass is a part of a training too.
     certain = [one for one in runs if not one.detail or (one.detail == "forward" and not trains)]
-    found = [_said("training", learns), _said("inference", certain)]
-    several = [one for one in found if one is not None]
+    several = [*_said("training", learns), *_said("inference", certain)]
     if several and (learns or not trains):
         # A function that nothing calls is a condition beside what is called.
         return several if len(several) > 1 else [several[0]._replace(given="")]
@@ -50,14 +66,17 @@ def stages(reading: Reading, wanted: Wanted) -> list[Stage]:
     return _elsewhere(reading, runs)
 
 
+def _serves(call: Call) -> bool:
+    """The line gives vLLM or SGLang a model to run, or a backend for that."""
+    named = call.what == "variable" and call.on.startswith(("VLLM_", "SGLANG_"))
+    return named or call.what == "vllm" or call.detail.startswith("served")
+
+
 _TRAIN, _RUN = "code elsewhere trains the model", "code elsewhere runs the model"
 
 
 def _elsewhere(reading: Reading, runs: Sequence[Call]) -> list[Stage]:
     """The phases of a script that neither trains nor runs what it loads."""
-    # vLLM and SGLang never train.
-    if any(one.on.startswith(("VLLM_", "SGLANG_")) for one in reading.calls):
-        return [Stage("inference")]
     if named_for_training(reading):
         return [Stage("training", _TRAIN)]
     loads = any(one.what == "pipeline" and "Pipeline" in one.value for one in reading.calls)
@@ -67,13 +86,12 @@ def _elsewhere(reading: Reading, runs: Sequence[Call]) -> list[Stage]:
     return [Stage("training", _TRAIN), Stage("inference", "code elsewhere only runs the model")]
 
 
-def _said(name: PhaseName, calls: Sequence[Call]) -> Stage | None:
+def _said(name: PhaseName, calls: Sequence[Call]) -> Iterator[Stage]:
     """A phase with the first of the lines that say it, one that is called before others."""
-    if not calls:
-        return None
-    first = min(calls, key=lambda one: (bool(_uncalled(one.when)), one.line))
-    function = _uncalled(first.when)
-    return Stage(name, f"`{function}` is called" if function else "", first)
+    if calls:
+        first = min(calls, key=lambda one: (bool(_uncalled(one.when)), one.line))
+        function = _uncalled(first.when)
+        yield Stage(name, f"`{function}` is called" if function else "", first)
 
 
 def _uncalled(when: Sequence[Branch]) -> str:

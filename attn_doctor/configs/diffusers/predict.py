@@ -25,7 +25,7 @@ from attn_doctor.configs.diffusers.script_sizes import size_of, too_large
 from attn_doctor.configs.findings import at_line, config_finding, observed
 from attn_doctor.configs.prediction import Phase, Prediction, Wanted
 from attn_doctor.configs.readers.settings import Call, Reading
-from attn_doctor.configs.transformers import implementation
+from attn_doctor.configs.transformers import EITHER, implementation
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 from attn_doctor.suggest import nearest
@@ -43,8 +43,9 @@ def predict(
     found = [*helpers(reading)]
     answers: list[Phase] = []
     said: list[str] = []
+    certain = sum(one.said is not None for one in several)
     for stage in several:
-        one = _Script(reading, facts, findings, stage, len(several) > 1)
+        one = _Script(reading, facts, findings, stage, certain > 1)
         phases, wrong, without_effect = one.phases()
         answers += phases
         titles = {each.title for each in found}
@@ -94,6 +95,8 @@ class _Script:
         said: list[str] = []
         taken: list[tuple[Call, Phase]] = []
         for call in choices(self._reading):
+            if not self._concerns(call):
+                continue
             where = self._reading.place(call.line)
             if call.detail == "sliced" and self._unsliced():
                 said.append(f"{where}: this pipeline has no sliced attention")
@@ -105,11 +108,19 @@ class _Script:
             phases.append(one)
             taken.append((call, one))
             found += wrong
+        if self._stage.served and taken:
+            return phases, found, said
         defaults = Defaults(
             self._reading, self._facts, self._stage, self._support, self._others, self._several
         )
         decided = self._decided([one for one in taken if one[0].what not in OF_MODELS])
         return [*phases, *defaults.phases(taken, decided)], found, said
+
+    def _concerns(self, call: Call) -> bool:
+        """The line can choose in this phase: vLLM and SGLang only run models."""
+        if self._stage.served:
+            return call.what == "vllm"
+        return call.what != "vllm" or self._stage.name == "inference"
 
     def _support_of(self, call: Call) -> BackendSupport:
         if call.what == "attention_provider":
@@ -167,8 +178,7 @@ class _Script:
         if call.what in DISPATCHER:
             return self._dispatched(base, call)
         if call.what == "attn_implementation" and call.detail == "none":
-            shown = "sdpa of Transformers, or eager if the model has no sdpa"
-            return replace(base, backend="native", shown=shown)
+            return replace(base, backend="native", shown=EITHER)
         if call.detail == "unsloth":
             return replace(base, undecided=_BY_UNSLOTH)
         if call.what == "attn_implementation" and call.detail == "option" and not call.value:

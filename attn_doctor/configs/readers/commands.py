@@ -61,6 +61,8 @@ _OWN = re.compile(
 )
 _MAY_SET = re.compile(r"(?i)(?!.*(?:gpu|vol|mount|net|port)).*(?:opt|arg|flag|env)")
 _DEEPEST = 3
+#: vLLM's short name of an option: `-ac.backend FLASHINFER`.
+_SHORTENED = re.compile(r"-ac(?=$|[.=])")
 
 
 class Command(Struct, frozen=True):
@@ -119,13 +121,13 @@ class Command(Struct, frozen=True):
 
     def options(self) -> dict[str, Setting]:
         """Its options by name, `-` in names read as `_`."""
-        found = shell_words.options_of([*self.words])
-        return {
-            name.replace("-", "_"): Setting(
-                name.replace("-", "_"), one.value, one.line, one.written
-            )
-            for name, one in found.items()
-        }
+        words = [(_SHORTENED.sub("--attention-config", word), line) for word, line in self.words]
+        found: dict[str, Setting] = {}
+        for name, one in shell_words.options_of(words).items():
+            key = name.replace("-", "_")
+            inner = _of_json(one, key)
+            found |= inner or {key: Setting(key, one.value, one.line, one.written)}
+        return found
 
 
 def of_shell(
@@ -146,6 +148,26 @@ def of_shell(
         for one in _inner(_split(script.words, script.variables))
     ]
     return [*found, *_within(found), *arguments(script.variables, script.branched)]
+
+
+# --attention-config '{"backend": "FLASHINFER"}'
+def _of_json(given: Setting, key: str) -> dict[str, Setting]:
+    """The settings in an option whose value is an object of JSON; none for another value."""
+    try:
+        found = json.loads(given.text) if given.text.startswith("{") else None
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {
+        f"{key}.{name}": Setting(
+            f"{key}.{name}",
+            value if isinstance(value, (str, int, float, bool)) else json.dumps(value),
+            given.line,
+            f"{name} of {given.name}",
+        )
+        for name, value in found.items()
+    }
 
 
 def _line_of(words: Sequence[tuple[str, int]]) -> int:
@@ -250,6 +272,11 @@ def _words(text: str) -> list[str]:
         return text.split()
 
 
+def _words_of_line(line: str) -> list[str]:
+    """The words of a line; an object of JSON by itself is one."""
+    return [line] if line.startswith('{"') else _words(line)
+
+
 def of_yaml(found: Sequence[Entry]) -> list[Command]:
     """The commands in compose files and Kubernetes manifests, one for each container."""
     containers = _Containers()
@@ -302,7 +329,7 @@ class _Containers:
         place = next((at for at, key in enumerate(entry.path) if _EXTRA.search(key)), -1)
         if place >= 0 and entry.path[place + 1 :] in ((), ("-",)):
             further = self._further.setdefault(entry.path[:place], [])
-            further += ((word, entry.line) for word in _words(entry.value))
+            further += ((word, entry.line) for word in _words_of_line(entry.value))
             return
         place = next((at for at, key in enumerate(entry.path) if key in _ENVIRONMENT), -1)
         if place >= 0:
@@ -314,7 +341,7 @@ class _Containers:
         self._words.setdefault(entry.path[:place], []).extend(
             (shell_words.defaults(word), entry.line + at)
             for at, line in enumerate(entry.value.split("\n"))
-            for word in _words(line.rstrip().removesuffix("\\"))
+            for word in _words_of_line(line.rstrip().removesuffix("\\"))
         )
 
     def _variable(self, entry: Entry, place: int) -> None:

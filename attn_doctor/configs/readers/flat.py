@@ -97,6 +97,19 @@ def of_yaml(entries: Iterable[Entry]) -> dict[str, Setting]:
     return found
 
 
+def paths_of_yaml(entries: Iterable[Entry]) -> dict[str, Setting]:
+    """The settings of YAML by their whole paths; items of a list are one value."""
+    found: dict[str, Setting] = {}
+    for entry in entries:
+        key = ".".join(one for one in entry.path if one != "-")
+        first = found.get(key)
+        if first is not None and first.text:
+            found[key] = Setting(key, f"{first.text} {entry.value}".strip(), first.line)
+        else:
+            found[key] = Setting(key, entry.value, entry.line)
+    return found
+
+
 def mappings_of_yaml(entries: Iterable[Entry]) -> list[dict[str, Setting]]:
     """The settings of each mapping of YAML by themselves, the outermost first."""
     below: dict[tuple[str, ...], list[Entry]] = {}

@@ -6,14 +6,22 @@ started.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from attn_doctor.configs.formats import formats
+from attn_doctor.configs.readers import flat, yaml_lines
+from attn_doctor.configs.readers.files import shown, text_of
 from attn_doctor.configs.readers.settings import ConfigError, Reading
 from attn_doctor.files import is_file
+
+#: `$SCRIPT_DIR/`, `${ROOT}/`: the folder of the script, or one above it.
+_BESIDE = re.compile(
+    r"(?i)\$\{?(?:\w*(?:script|here|this|self|current|root|project|repo|base|work)\w*|pwd|dir|cwd)\}?/"
+)
 
 Reader = Callable[[Path, str], list[Reading]]
 
@@ -29,6 +37,9 @@ def follow(reading: Reading, path: Path, read: Reader) -> list[Reading]:
         return _script(reading, path, read)
     if _chooses(reading):
         return [reading]
+    options = _options(reading, path)
+    if options is not None:
+        return [options]
     for name in _names(reading):
         for place in _places(path, name):
             try:
@@ -54,6 +65,39 @@ def _script(reading: Reading, path: Path, read: Reader) -> list[Reading]:
     return [reading]
 
 
+# vllm serve --config serve.yaml
+def _options(reading: Reading, path: Path) -> Reading | None:
+    """The YAML file with further options of a command where it chooses; the command without it.
+
+    None if the command names none, or it is not found.
+    """
+    one = formats()[reading.format]
+    name = next((reading.get(option) for option in one.config if reading.get(option)), "")
+    if one.nested or not name.endswith((".yaml", ".yml")):
+        return None
+    for place in _places(path, name):
+        try:
+            entries = yaml_lines.entries(text_of(place))
+        except (ConfigError, yaml_lines.YamlError):
+            continue
+        paths = flat.paths_of_yaml(entries).items()
+        settings = {key.replace("-", "_"): each for key, each in paths}
+        file = replace(
+            reading,
+            file=shown(place),
+            form="yaml",
+            settings=settings,
+            unset="",
+            program=None,
+            why=f"{reading.file} names it",
+        )
+        if _chooses(file):
+            return file
+        further = [each for each in reading.unset.split(" or ") if each != name]
+        return replace(reading, unset=" or ".join(further))
+    return None
+
+
 def _chooses(reading: Reading) -> bool:
     """One of its settings chooses by itself."""
     for one in formats()[reading.format].choice:
@@ -75,6 +119,8 @@ def _names(reading: Reading) -> Iterator[str]:
 
 
 def _places(path: Path, name: str) -> Iterator[Path]:
+    beside = _BESIDE.match(name)
+    name = name[beside.end() :] if beside is not None else name
     if "$" in name or "\\" in name:
         return
     for folder in dict.fromkeys((path.parent, path.parent.parent, Path())):

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -285,7 +286,8 @@ def _yaml(base: Reading, text: str) -> list[Reading]:
     if found:
         return found
     used = _in_use(entries)
-    format_, settings = _format_in(flat.of_yaml(used), flat.mappings_of_yaml(used))
+    paths = flat.paths_of_yaml(used)
+    format_, settings = _format_in(flat.of_yaml(used), flat.mappings_of_yaml(used), paths)
     if not format_:
         raise _unknown(base.file)
     program = formats()[format_].evidence(settings)
@@ -293,15 +295,18 @@ def _yaml(base: Reading, text: str) -> list[Reading]:
 
 
 def _format_in(
-    settings: Mapping[str, Setting], mappings: Iterable[Mapping[str, Setting]]
+    settings: Mapping[str, Setting],
+    mappings: Iterable[Mapping[str, Setting]],
+    paths: Mapping[str, Setting] = MappingProxyType({}),
 ) -> tuple[str, Mapping[str, Setting]]:
     """The format of a file and its settings; of a program whose files have no levels, one mapping.
 
-    `mappings`: the settings of each mapping of the file by themselves.
+    `mappings`: the settings of each mapping of the file by themselves. `paths`: all settings by
+    their whole paths.
     """
     several = [*mappings]
     for name, one in formats().items():
-        for each in several if one.flat else [settings]:
+        for each in several if one.flat else [paths if one.nested else settings]:
             if one.has(each):
                 return name, each
     return "", settings

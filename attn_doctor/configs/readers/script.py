@@ -85,6 +85,8 @@ VARIABLES = (
     "VLLM_ATTENTION_BACKEND",
     "SGLANG_ATTENTION_BACKEND",
 )
+#: Classes and functions with the settings of a server.
+_SERVERS = ("LLM", "EngineArgs", "AsyncEngineArgs", "Engine", "ServerArgs")
 #: Packages that replace the attention of a model that is handed to them.
 _ACCELERATE = (
     "sageattention", "sageattn3", "spas_sage_attn", "flash_attn", "flash_attn_interface",
@@ -457,14 +459,34 @@ class _Reader:
                 yield Call("attn_implementation", "", "", line, detail="option")
         elif keyword.arg == "use_flash_attention_2" and is_true(value):
             yield Call("attn_implementation", "flash_attention_2", "", line)
-        elif keyword.arg == "attention_backend" and function in ("LLM", "EngineArgs", "Engine"):
+        elif keyword.arg == "attention_backend" and function in _SERVERS:
             yield from self._chosen("vllm", value, "", line)
+        elif keyword.arg == "attention_config" and function in _SERVERS:
+            yield from self._configured(value, line)
         elif keyword.arg == "kernel_root":
             yield Call("helper", "kernel_root", "", line)
         elif keyword.arg in ("cp_degree", "context_parallel_size", "ring_degree"):
             alone = isinstance(value, ast.Constant) and value.value in (1, None)
             if not alone:
                 yield Call("context parallel", keyword.arg, "", line)
+
+    # attention_config={"backend": "FLASHINFER"}
+    def _configured(self, value: ast.expr, line: int) -> Iterator[Call]:
+        """The backend in vLLM's configuration of attention; nothing if that has none."""
+        named: dict[object, ast.expr] | None = None
+        if isinstance(value, ast.Dict):
+            keys = (one.value if isinstance(one, ast.Constant) else None for one in value.keys)
+            named = dict(zip(keys, value.values, strict=True))
+        elif isinstance(value, ast.Call) and last_name(value.func) == "AttentionConfig":
+            named = {one.arg: one.value for one in value.keywords}
+        if named is None or None in named:
+            yield Call("vllm", "", "", line)
+        elif "backend" in named:
+            backend = named["backend"]
+            if isinstance(backend, ast.Attribute):  # AttentionBackendEnum.FLASH_ATTN
+                yield Call("vllm", backend.attr, "", line)
+            else:
+                yield from self._chosen("vllm", backend, "", line)
 
 
 def _imported(node: ast.ImportFrom | ast.Import) -> Iterator[Call]:

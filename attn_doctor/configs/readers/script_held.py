@@ -19,6 +19,8 @@ _SAME = ("to", "half", "bfloat16", "float", "cuda", "cpu", "eval", "train", "req
 _WRAPS = ("compile", "prepare", "get_peft_model", "DataParallel", "DistributedDataParallel")
 _LOADS = ("from_pretrained", "from_single_file", "from_config", "from_pipe", "load_file")
 _MODELS = re.compile(r"Model|For(?:CausalLM|ConditionalGeneration|\w+Classification)|LMHead")
+#: Classes of vLLM and SGLang, which only run models.
+SERVERS = ("LLM", "AsyncLLMEngine", "Engine")
 #: Models beside the one that denoises or writes.
 _BESIDE = re.compile(r"CLIP|T5Encoder|Autoencoder|Vision|Encoder|ControlNet|Siglip|VAE")
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -26,7 +28,7 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 _ROUNDS = 4
 
 Held = Mapping[str, str]
-"""Names with what they hold: `pipeline`, `model`, or `runner`, a pipeline of Transformers."""
+"""Names with what they hold: `pipeline`, `model`, `server`, or `runner` of Transformers."""
 
 
 class _Code(NamedTuple):
@@ -127,6 +129,8 @@ def _kind(value: ast.expr, found: Held, code: _Code) -> str:
     if name in _LOADS and isinstance(value.func, ast.Attribute):
         first = _kind(value.args[0], found, code) if value.args else ""
         return first or _of_class(last_name(value.func.value))
+    if name in SERVERS and code.imported.get(dotted(value.func), "").startswith(("vllm", "sglang")):
+        return "server"
     if name == "pipeline" and code.imported.get(dotted(value.func), "").startswith("transformers"):
         return "runner"
     if name in _SAME and isinstance(value.func, ast.Attribute):
@@ -139,7 +143,7 @@ def _kind(value: ast.expr, found: Held, code: _Code) -> str:
 def of_name(name: str, found: Held) -> str:
     """What a dotted name holds; the denoising model of a pipeline is a model."""
     whole, _, part = name.rpartition(".")
-    if part in DENOISERS and found.get(whole) == "pipeline":
+    if part in DENOISERS and found.get(whole) in ("pipeline", "model"):
         return "model"
     return found.get(name, "")
 

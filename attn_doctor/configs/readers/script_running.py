@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from attn_doctor.configs.readers.script_held import DENOISERS, held, of_name
+from attn_doctor.configs.readers.script_held import DENOISERS, SERVERS, held, of_name
 from attn_doctor.configs.readers.script_tree import Node, dotted, last_name
 from attn_doctor.configs.readers.settings import Call
 
@@ -20,8 +20,6 @@ _OPTIMIZERS = re.compile(r"(?i)\w*(?:optim|scaler)\w*")
 #: Calls that run a model, and calls that only prepare it for that.
 _RUNS = re.compile(r"generate|generate_content|batch_generate|stream_generate|export_to_video")
 _READIES = re.compile(r"eval|no_grad|inference_mode|enable_model_cpu_offload")
-#: A server's class that only runs models.
-_SERVES = ("LLM",)
 #: Names of pipelines, and arguments that only a call of a pipeline has.
 _PIPES = re.compile(r"(?i)_?(?:\w*_)?pipe(?:line)?(?:_\w+)?")
 _PROMPTED = ("prompt", "num_inference_steps", "guidance_scale", "prompt_embeds", "negative_prompt")
@@ -56,6 +54,10 @@ class Phases:
         elif self._runs(node, name, on):
             what = on if _RUNS.fullmatch(name) else dotted(node.func)
             yield Call("running", called, what, node.lineno)
+        elif self._server(node):
+            open_ = any(one.arg is None for one in node.keywords)
+            detail = "served open" if open_ else "served"
+            yield Call("running", name, self._server(node), node.lineno, detail=detail)
         elif self._forward(node, name, on):
             yield Call("running", called, on, node.lineno, detail="forward")
         elif _READIES.fullmatch(name) and (name != "eval" or isinstance(node.func, ast.Attribute)):
@@ -73,14 +75,22 @@ class Phases:
                 return False
             prompted = any(one.arg in _PROMPTED for one in node.keywords)
             return prompted or (given and isinstance(node.func, ast.Name))
-        if name in _SERVES:
-            return True
         if name == "export_to_video":
             return True
         if not _RUNS.fullmatch(name) or not isinstance(node.func, ast.Attribute):
             return False
         own = name in self._functions and on in ("self", "cls")
-        return not own and not _CLIENTS.search(on)
+        made = node.func.value
+        if isinstance(made, ast.Call) and self._server(made):
+            return False
+        return not own and self._held.get(on) != "server" and not _CLIENTS.search(on)
+
+    def _server(self, node: ast.Call) -> str:
+        """The program whose server the call makes; empty for any other call."""
+        module = self._imported.get(dotted(node.func).partition(".")[0], "")
+        if last_name(node.func) not in SERVERS:
+            return ""
+        return {"vllm": "vLLM", "sglang": "SGLang"}.get(module.partition(".")[0], "")
 
     def _forward(self, node: ast.Call, name: str, on: str) -> bool:
         """The call is one forward pass, or one step of denoising: a part of a training too."""

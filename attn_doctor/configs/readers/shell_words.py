@@ -34,6 +34,8 @@ _OPTIONS = re.compile(r"(?i)(?:args|opts|options|flags|params)\d?$")
 _OPENED = re.compile(r"(?:export\s+)?[A-Za-z_]\w{0,100}=\"[^\"]{0,4000}$")
 #: `X=$(python -c "`, `bash -c "`: what may take a text of several lines.
 _TEXT = re.compile(r"\$\(|\s-\w?c\s")
+#: `$(dirname "$0")/`, the folder of the script itself.
+_ITS_FOLDER = re.compile(r"""\$\(dirname\s+"?(?:\$0|\$\{?BASH_SOURCE(?:\[0\]\})?)"?\)/""")
 #: `--optimizer_args "${OPTIMIZER_ARGS[@]}"`: the words of the list are values of that option.
 _NAMED = re.compile(r"\$\{?([A-Za-z_]\w{0,100})(?:\[[@*]\])?\}?")
 #: Lines of one value.
@@ -80,7 +82,7 @@ def read(
 
     `runs`: lines in branches, and whether each runs.
     """
-    return _Reader(known or {}, runs or {}).script_of(text)
+    return _Reader(known or {}, runs or {}).script_of(_ITS_FOLDER.sub("$SCRIPT_DIR/", text))
 
 
 class _Reader:
@@ -92,8 +94,8 @@ class _Reader:
         self._values = dict(known)
         self._certain = dict(known)
         """Those that no branch changes."""
-        self._appended: set[str] = set()
-        """Those whose value is from several lines."""
+        self._pieces: dict[str, list[tuple[str, int]]] = {}
+        """What each line adds to a value."""
         self._arrays: dict[str, list[tuple[str, int]]] = {}
         self._inner: dict[str, tuple[Arms, str]] = {}
         """Values that are set in a branch, which hold as long as a line is in that branch."""
@@ -139,6 +141,7 @@ class _Reader:
     def _line(self, words: list[str], number: int, *, leading: bool, inside: bool) -> bool:
         """Take the words of one line; whether a further line may still begin with assignments."""
         declares = False
+        self._loop(words, number)
         for raw in words:
             if self._open == _GIVEN:
                 continue
@@ -161,6 +164,13 @@ class _Reader:
         if self._open == _GIVEN and self._parentheses <= 0:
             self._open = ""
         return leading
+
+    # for flag in --lowvram --use-sage-attention; do
+    def _loop(self, words: Sequence[str], number: int) -> None:
+        """A loop over options: what its variable holds changes from round to round."""
+        over = words[3:] if words[:1] == ["for"] and words[2:3] == ["in"] else []
+        if any(one.startswith("--") or _LISTED.fullmatch(one) for one in over):
+            self._branch(words[1], number)
 
     def _assigned(self, raw: str, number: int, *, inside: bool) -> bool:
         """An assignment is noted; False if the word is none."""
@@ -186,7 +196,7 @@ class _Reader:
         self._inner.pop(name, None)
         if inside:
             self._inner[name] = (self._branches.arms(), value)
-        (self._appended.add if match[2] else self._appended.discard)(name)
+        self._piece(name, before, value, number)
         self._certain[name] = value
         if not inside:
             self._script.branched.pop(name, None)
@@ -200,6 +210,17 @@ class _Reader:
             self._script.optional.add(name)
         self._script.variables[name] = Setting(name, value, number)
         return True
+
+    def _piece(self, name: str, before: str, value: str, number: int) -> None:
+        """Note what a line adds: `CMD+=" --one"`, `CMD="$CMD --one"`."""
+        adds = bool(before) and value.startswith(before)
+        kept = self._pieces.get(name, [])[-_LINES:] if adds else []
+        self._pieces[name] = [*kept, (value.removeprefix(before) if adds else value, number)]
+
+    def _line_of(self, name: str, word: str, number: int) -> int:
+        """The line that adds a word to a value; `number` if that is not known."""
+        lines = (line for text, line in self._pieces.get(name, ()) if word in text.split())
+        return next(lines, number)
 
     def _element(self, raw: str, number: int, *, inside: bool) -> None:
         """One word of an array, whose end it may be."""
@@ -248,17 +269,16 @@ class _Reader:
         if within is not None:
             return within
         if listed is not None and listed[1] in self._arrays:
-            known = self._arrays[listed[1]]
-            return [*known, (raw, number)] if listed[1] in self._script.branched else known
+            held = self._arrays[listed[1]]
+            return [*held, (raw, number)] if listed[1] in self._script.branched else held
         whole = _VARIABLE.fullmatch(raw)
         name = (whole[1] or whole[3]) if whole is not None else ""
-        if name in self._certain and name not in self._appended and name in self._script.variables:
-            number = self._script.variables[name].line
         word = self._fill(raw)
+        known = name in self._certain and name in self._script.variables
         # "--parallel_backend $BACKEND" in quotes is one word of an array, and two for argparse.
         options = whole is not None and " --" in word
         parts = word.split() if options or word.lstrip("(").startswith("--") else [word]
-        return [(part, number) for part in parts]
+        return [(part, self._line_of(name, part, number) if known else number) for part in parts]
 
     def _within(self, held: tuple[Arms, _Value] | None) -> _Value | None:
         """What a branch has set, on a line of the same branch."""

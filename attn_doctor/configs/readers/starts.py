@@ -262,8 +262,9 @@ def _read_by(one: Format, command: Command) -> str:
     words = named_in(command)
     options = command.options()
     given = next((options[name].text for name in one.config if name in options), "")
-    if given:
-        return given
+    file = given.partition(" ")[0].strip("'\"")
+    if file and not any(re.fullmatch(pattern, file) for pattern in one.supplied):
+        return file
     found = (
         file for pattern, file in one.reads.items() if any(re.fullmatch(pattern, w) for w in words)
     )

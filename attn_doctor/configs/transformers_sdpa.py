@@ -127,7 +127,7 @@ class Source:
 
 
 def _given(found: ast.ClassDef) -> Iterator[ast.Constant]:
-    """What a class sets `_supports_sdpa` to; no constant's value is no answer."""
+    """What a class sets `_supports_sdpa` to; a value that is not written becomes None."""
     for node in found.body:
         targets: Sequence[ast.expr] = ()
         if isinstance(node, ast.Assign):

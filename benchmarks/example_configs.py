@@ -2,12 +2,12 @@
 
     python benchmarks/example_configs.py FOLDER [-v]
 
-FOLDER has checkouts under the names of `PROGRAMS`: LLaMA-Factory, axolotl, ms-swift, verl,
-OneTrainer, diffusion-pipe, ai-toolkit, diffusers; those that are missing are left out. What is
-right is found by rules that were read in each program's source and that use none of attn-doctor's
-code, and for the code blocks of Diffusers' documentation by a person (`diffusers_blocks.tsv`). A
-table is printed: files, and how many answers are right, wrong, undecided, or missing. Exit code 1
-if one is wrong.
+FOLDER has checkouts under the names of `PROGRAMS`, such as LLaMA-Factory and SimpleTuner-4.10.1
+(the files of a wheel); those that are missing are left out. SGLang is its cookbook, ComfyUI the
+files of comfyui-workflow-templates-json beside KJNodes. What is right is found by rules that were
+read in each program's source and that use none of attn-doctor's code, and for the code blocks of
+Diffusers' documentation by a person (`diffusers_blocks.tsv`). A table is printed: files, and how
+many answers are right, wrong, undecided, or missing. Exit code 1 if one is wrong.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class Case(NamedTuple):
 
     path: Path
     expected: frozenset[str]
+    simpletuner: str = ""
+    """The release that reads it."""
 
 
 def _yaml(path: Path) -> dict[str, str]:
@@ -265,6 +267,256 @@ def _after(diff: str) -> str:
     return "\n".join(one[2:] if marked or one.startswith("+") else one for one in kept)
 
 
+def _simpletuner(folder: Path) -> Iterator[Case]:
+    """`attention_mechanism` by the release's own table, for families that reach the dispatcher."""
+    release = folder.name.partition("-")[2]
+    package = folder / "simpletuner"
+    text = (package / "helpers/training/attention_backend.py").read_text("utf-8")
+    table = dict(
+        re.findall(r'"([\w-]+)": "(_?\w+)",', text.partition("_DIFFUSERS_BACKEND_TARGETS")[2])
+    )
+    held = "_TORCH_SDPA_BACKENDS" in text
+
+    def expect(path: Path) -> str | None:
+        try:
+            data = json.loads(path.read_text("utf-8"))
+        except ValueError:
+            return None  # SimpleTuner cannot read it either
+        if not isinstance(data, dict):
+            return None
+        given = {key.lstrip("-"): value for key, value in data.items()}
+        family = given.get("model_family")
+        if family is None:
+            return None
+        name = str(given.get("attention_mechanism", "diffusers")).lower()
+        if name.startswith("metal"):
+            return "metal_flash"
+        target = str(table.get(name, "native"))
+        if target.startswith("_native") and held:
+            return target
+        code = _code_of(package / "helpers/models", str(family).replace("-", "_"))
+        if "dispatch_attention_fn" in code:
+            return target
+        return (
+            "packed" if "get_packed_attention_backend" in code and target != "native" else "native"
+        )
+
+    for case in _cases(package / "examples", "**/*.json", expect):
+        yield case._replace(simpletuner=release)
+
+
+def _code_of(models: Path, family: str) -> str:
+    """The code of a family, and of the families that it imports models from."""
+    waiting, seen, found = [family], set[str](), ""
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        own = (
+            one.read_text("utf-8")
+            for one in sorted((models / name).rglob("*.py"))
+            if not re.search("pipeline|autoencoder|vae", one.name)
+        )
+        text = "\n".join(own)
+        found += text
+        waiting += re.findall(
+            r"^from simpletuner\.helpers\.models\.(\w+)\.transformer import", text, re.MULTILINE
+        )
+    return found
+
+
+def _finetrainers(folder: Path) -> Iterator[Case]:
+    """`--attn_provider_training` and `--attn_provider_inference`; native by themselves."""
+
+    def expect(path: Path) -> set[str] | None:
+        text = re.sub(r"^\s*#.*$", "", path.read_text("utf-8"), flags=re.MULTILINE)
+        if not re.search(r"\b(?:train|inference)\.py\b", text):
+            return None
+        named = re.findall(r"--attn_provider(?:_training|_inference)? [\"']?(?:\w+:)?(\w+)", text)
+        return {*named} | {"native"}
+
+    yield from _cases(folder, "examples/**/*.sh", expect)
+
+
+def _python(path: Path) -> set[str] | None:
+    """Names that a script gives to Transformers, or its default where it loads a model."""
+    text = path.read_text("utf-8")
+    text = re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE)
+    named = {
+        _TRANSFORMERS.get(one, "undecided")
+        for one in re.findall(r"attn_implementation[\"']?\s*[=:]\s*[\"']([\w/-]+)", text)
+    }
+    asked = "args.attn_implementation" in text
+    loads = re.search(r"(?:Auto\w*Model\w*|For\w+|Pipeline)\.from_pretrained\(", text)
+    served = {"vLLM"} if re.search(r"\bLLM\(", text) else set[str]()
+    default = {"native", "undecided"} if asked or loads else set[str]()
+    return named | default | served or None
+
+
+def _trl(folder: Path) -> Iterator[Case]:
+    """`attn_implementation` of ModelConfig, which is sdpa by itself."""
+
+    def recipe(path: Path) -> str | None:
+        given = _yaml(path)
+        if "model_name_or_path" not in given:
+            return None
+        return _TRANSFORMERS[given.get("attn_implementation", "sdpa")]
+
+    yield from _cases(folder, "examples/**/*.yaml", recipe)
+    yield from _cases(folder, "trl/accelerate_configs/*.yaml", recipe)
+    yield from _cases(folder, "examples/**/*.py", _python)
+    yield from _cases(folder, "trl/scripts/*.py", _python)
+
+
+def _accelerate(folder: Path) -> Iterator[Case]:
+    """Its YAML chooses no attention; scripts load models with the default of Transformers."""
+    yield from _cases(folder, "examples/**/*.y*ml", lambda _: None)
+    yield from _cases(folder, "tests/test_configs/*.yaml", lambda _: None)
+    yield from _cases(folder, "examples/**/*.py", _python)
+
+
+def _blocks(
+    folder: Path, pattern: str, expect: Callable[[str], set[str] | None], starts: str
+) -> Iterator[Case]:
+    """Blocks of shell in the pages of a program that match `starts`, each as a file."""
+    written = Path(tempfile.mkdtemp(prefix="blocks-"))
+    for path in sorted(folder.glob(pattern)):
+        for number, block in enumerate(_BLOCK.finditer(path.read_text("utf-8")), 1):
+            if block[1] not in ("bash", "shell", "sh", None) or not re.search(starts, block[2]):
+                continue
+            whole = re.sub(r"\s*[\\^]\n|\n\s*(?=--\w)", " ", block[2])
+            plain = "\n".join(re.sub(r"(?:^|\s)#.*", "", one) for one in whole.splitlines())
+            expected = expect(plain)
+            file = written / f"{path.relative_to(folder).as_posix().replace('/', '_')}_{number}.sh"
+            file.write_text(block[2], encoding="utf-8")
+            yield Case(file, frozenset(expected or ()))
+
+
+def _sd_scripts(folder: Path) -> Iterator[Case]:
+    """The flags of each script: networks with a U-Net have code of their own without one."""
+
+    def expect(text: str) -> set[str]:
+        found = set[str]()
+        for line in text.splitlines():
+            script = re.search(r"(\w+)\.py\b", line)
+            if script is None or not re.search(r"train|gen_img|inference|fine_tune", script[1]):
+                continue
+            found.add(_of_sd_scripts(script[1], line))
+        return found
+
+    starts = r"(?:accelerate launch|python)[^\n]*(?:\\\n[^\n]*)*(?:train|gen_img|inference)\w*\.py"
+    yield from _blocks(folder, "docs/*.md", expect, starts)
+
+
+def _of_sd_scripts(script: str, line: str) -> str:
+    mode = re.search(r"--attn_mode[ =][\"']?(\w+)", line)
+    modes = {"torch": "native", "sdpa": "native", "flash": "flash", "xformers": "xformers"}
+    if mode is not None:
+        return modes.get(mode[1], mode[1])
+    if "--use_flash_attn" in line:
+        return "flash"
+    if "--xformers" in line:
+        return "xformers"
+    own = re.match(r"flux|sd3|lumina|anima|hunyuan", script)
+    if own or "--sdpa" in line:
+        return "native"
+    return "mem_eff" if "--mem_eff_attn" in line else "not fused"
+
+
+def _musubi(folder: Path) -> Iterator[Case]:
+    """A training stops without one of its flags; generation takes torch's own by itself."""
+    flags = {"sdpa": "native", "flash_attn": "flash", "sage_attn": "stops", "flash3": "_flash_3"}
+    modes = {"torch": "native", "sdpa": "native", "flash": "flash", "flash2": "flash"}
+    modes |= {"flash3": "_flash_3", "sageattn": "sage", "xformers": "xformers"}
+
+    def expect(text: str) -> set[str]:
+        found = set[str]()
+        for line in text.splitlines():
+            if re.search(r"_generate_\w+\.py", line):
+                mode = re.search(r"--attn_mode[ =](\w+)", line)
+                plain = "flash" if "--flash_attn" in line else "native"
+                found.add(modes.get(mode[1], mode[1]) if mode else plain)
+            elif re.search(r"_train(?:_network)?\.py", line):
+                given = [flags[one] for one in flags if re.search(rf"--{one}\b", line)]
+                xformers = ["xformers"] if "--xformers" in line else []
+                # hidream_o1_train.py alone runs without a flag.
+                own = ["native"] if "hidream_o1_train.py" in line else ["stops", "undecided"]
+                found |= {*(given or xformers or own)}
+        return found
+
+    starts = r"(?:_generate_(?:video|image)|_train(?:_network)?)\.py"
+    yield from _blocks(folder, "docs/*.md", expect, starts)
+
+
+def _servers(program: str, command: str) -> Callable[[str], set[str]]:
+    """What the starts of a server name, or that it chooses by itself."""
+
+    def expect(text: str) -> set[str]:
+        named = re.findall(
+            r"(?:-attention-backend|attn-backend|ATTENTION_BACKEND"
+            r"|-(?:ac|attention-config)\.backend)[ =]"
+            r"[\"']?(\w+)",
+            text,
+        )
+        named += re.findall(r'"backend": ?"(\w+)"', text)
+        started = re.search(command, text)
+        others = {"torch_native": "native", "flex_attention": "flex"}
+        return {others.get(one, one) for one in named} | ({program} if started else set())
+
+    return expect
+
+
+def _vllm(folder: Path) -> Iterator[Case]:
+    """`--attention-backend` and vLLM's own choice without it."""
+    command = r"vllm serve|vllm\.entrypoints|vllm/vllm-openai\S* (?:.* )?--model"
+    expect = _servers("vLLM", command)
+
+    def script(path: Path) -> set[str] | None:
+        text = re.sub(r"^\s*#.*$", "", path.read_text("utf-8"), flags=re.MULTILINE)
+        return expect(text) or None
+
+    yield from _cases(folder, "examples/**/*.sh", script)
+    yield from _blocks(folder, "docs/**/*.md", expect, command)
+
+
+def _sglang(folder: Path) -> Iterator[Case]:
+    """`--attention-backend`, those for the prompt and the answer, and SGLang's own choice."""
+    command = r"sglang\.launch_server|sglang serve"
+    yield from _blocks(folder, "docs/**/*.md", _servers("SGLang", command), command)
+
+
+def _comfyui(folder: Path) -> Iterator[Case]:
+    """Nodes that patch attention; without one the start of ComfyUI decides."""
+
+    def expect(path: Path) -> set[str] | None:
+        data = json.loads(path.read_text("utf-8"))
+        if not isinstance(data, dict) or not isinstance(data.get("nodes"), list):
+            return None
+        names = {one["type"] for one in _nodes(data)}
+        found = {"ComfyUI was started with"}
+        if any(re.search("(?i)sage", one) for one in names):
+            found |= {"sage", "undecided"}
+        if any(re.search(r"(?i)attention(?!.*(?:couple|mask|slic))", one) for one in names):
+            found.add("undecided")
+        return found
+
+    yield from _cases(folder, "**/*.json", expect)
+
+
+def _nodes(data: object) -> Iterator[dict[str, str]]:
+    """The nodes of a workflow and of the graphs inside it."""
+    waiting = [data]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            if isinstance(one.get("type"), str) and "id" in one:
+                yield one
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+
+
 PROGRAMS: dict[str, Callable[[Path], Iterator[Case]]] = {
     "LLaMA-Factory": _llama_factory,
     "axolotl": _axolotl,
@@ -274,7 +526,17 @@ PROGRAMS: dict[str, Callable[[Path], Iterator[Case]]] = {
     "diffusion-pipe": _diffusion_pipe,
     "ai-toolkit": _ai_toolkit,
     "diffusers": _diffusers,
+    "Finetrainers": _finetrainers,
+    "TRL": _trl,
+    "accelerate": _accelerate,
+    "sd-scripts": _sd_scripts,
+    "musubi-tuner": _musubi,
+    "vllm": _vllm,
+    "SGLang": _sglang,
+    "ComfyUI": _comfyui,
 }
+#: Releases of SimpleTuner, each in a folder with its name.
+PROGRAMS |= {f"SimpleTuner-{one}": _simpletuner for one in ("3.3.0", "4.3.5", "4.8.0", "4.10.1")}
 
 
 def answers(path: Path, facts: Facts) -> list[str] | None:
@@ -284,7 +546,14 @@ def answers(path: Path, facts: Facts) -> list[str] | None:
     except ConfigError:
         return None
     phases = [phase for one in readings for phase in predict(one, facts, ()).phases]
-    return ["undecided" if one.undecided else one.backend or one.shown or "stops" for one in phases]
+    return [
+        "undecided"
+        if one.undecided
+        else "stops"
+        if one.shown == "unknown"
+        else one.backend or one.shown or "stops"
+        for one in phases
+    ]
 
 
 def verdict(case: Case, found: list[str] | None) -> str:
@@ -294,7 +563,7 @@ def verdict(case: Case, found: list[str] | None) -> str:
     if not case.expected:
         return "right" if set(found) == {"undecided"} else "wrong"
     for one in found:
-        known = one == "undecided" or any(each in one for each in case.expected)
+        known = one == "undecided" or any(each.lower() in one.lower() for each in case.expected)
         if not known:
             return "wrong"
     alone = set(found) == {"undecided"}
@@ -310,10 +579,13 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     from tests.configs.machines import machine
 
+    # An environment without the optional packages of SimpleTuner.
+    empty = tempfile.mkdtemp(prefix="site-")
     there, absent = Package(installed=True), Package(installed=False)
     facts = replace(
         machine(), flash_attn=there, flash_attn_3=absent, sageattention=there, xformers=absent
     )
+    facts = replace(facts, python=replace(facts.python, site_packages=(empty,)))
     sys.stdout.write("program\tfiles\tright\twrong\tundecided\tnot read\n")
     wrong = 0
     for name, cases in PROGRAMS.items():
@@ -322,7 +594,11 @@ def main() -> int:
             continue
         counted: Counter[str] = Counter()
         for case in cases(folder):
-            found = answers(case.path, facts)
+            here = facts
+            if case.simpletuner:
+                trainer = Package(installed=True, version=case.simpletuner)
+                here = replace(facts, simpletuner=trainer)
+            found = answers(case.path, here)
             state = verdict(case, found)
             counted[state] += 1
             if options.verbose and state != "right":

@@ -404,6 +404,8 @@ def body(found: Sequence[Change], newer: Mapping[str, str]) -> str:
         open_.append("code.toml: run `tools/code_table.py` with the wheels of both packages")
     if "diffusers" in newer:
         open_.append("diffusers: run `tools/pipelines.py` with the wheels of its releases")
+    if "transformers" in newer:
+        open_.append("transformers: run `tools/sdpa.py` with the wheel of the newest release")
     if open_:
         lines += ["", "A person must decide:", "", *(f"- [ ] {sentence}" for sentence in open_)]
     return "\n".join(lines) + "\n"

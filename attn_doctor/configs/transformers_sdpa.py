@@ -77,7 +77,9 @@ class Source:
     def has_sdpa(self, name: str) -> bool | None:
         """A class has sdpa; None if it is not found, or its code leaves that open."""
         folder = folder_of(name, self._folders())
-        return self._says(f"models/{folder}/modeling_{folder}.py", name) if folder else None
+        if not folder or not self._attends(folder):
+            return None
+        return self._says(f"models/{folder}/modeling_{folder}.py", name)
 
     def of_folder(self, folder: str) -> bool | None:
         """All models of a folder that write or read text have sdpa, or none has."""
@@ -88,8 +90,13 @@ class Source:
             for one in (tree.body if tree else ())
             if isinstance(one, ast.ClassDef) and folder_of(one.name, [folder])
         ]
-        said = {self._says(path, one) for one in names}
+        said = {self._says(path, one) for one in names} if self._attends(folder) else set()
         return said.pop() if len(said) == 1 else None
+
+    def _attends(self, folder: str) -> bool:
+        """The code of a model has attention: that of Mamba and ResNet has none."""
+        text = self._files(f"models/{folder}/modeling_{folder}.py") or ""
+        return "Attention" in text and ("softmax" in text or "attention_interface" in text)
 
     def _says(self, path: str, name: str) -> bool | None:
         """What the first class says, of a class and those that it is derived from."""

@@ -28,6 +28,10 @@ class NewOneForCausalLM(NewOnePreTrainedModel):
 class NewOneForConditionalGeneration(NewOnePreTrainedModel):
     _supports_sdpa: bool = False
 """,
+    "no_attention": """from ...modeling_utils import PreTrainedModel
+class NoAttentionForCausalLM(PreTrainedModel):
+    pass
+""",
     "derived": """from ..new_one.modeling_new_one import NewOnePreTrainedModel
 class DerivedForCausalLM(NewOnePreTrainedModel):
     pass
@@ -42,7 +46,9 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site") / "transformers"
     for name, text in MODELS.items():
         (folder / "models" / name).mkdir(parents=True)
-        (folder / "models" / name / f"modeling_{name}.py").write_text(text)
+        (folder / "models" / name / f"modeling_{name}.py").write_text(
+            f"{text}class Attention: ...\nx = softmax\n" if name != "no_attention" else text
+        )
     return folder
 
 
@@ -54,6 +60,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("NewOneForConditionalGeneration", False),
         ("DerivedForCausalLM", True),
         ("DerivedModel", None),
+        ("NoAttentionForCausalLM", None),
         ("UnknownForCausalLM", None),
         ("AutoModelForCausalLM", None),
     ],

@@ -40,6 +40,8 @@ RUNTIME = (
     "pyodide-lock.json",
 )
 _WHEEL = "msgspec.whl"
+#: What no log is explained with, by the beginning of its path.
+_LEFT_OUT = ("attn_doctor/cli/", "attn_doctor/translations/")
 #: Where a wheel of attn-doctor has its rules.
 PLACE = "attn_doctor/_rules"
 
@@ -99,8 +101,9 @@ def _members(folder: Path) -> Iterator[tuple[str, bytes]]:
 
     for source, place in ((ROOT / "attn_doctor", "attn_doctor"), (ROOT / "rules", PLACE)):
         for file in sorted(one for one in source.rglob("*") if one.is_file()):
-            if "__pycache__" not in file.parts:
-                yield f"{place}/{file.relative_to(source).as_posix()}", file.read_bytes()
+            name = f"{place}/{file.relative_to(source).as_posix()}"
+            if "__pycache__" not in file.parts and not name.startswith(_LEFT_OUT):
+                yield name, file.read_bytes()
     yield "paste.py", Path(__file__).with_name("paste.py").read_bytes()
     yield f"{PLACE}/index.json", build_index(ROOT / "rules")
     yield f"{PLACE}/{INDEX}", catalogue_files.build_index(ROOT / "rules")

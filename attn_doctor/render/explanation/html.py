@@ -19,7 +19,6 @@ from attn_doctor.render.html.elements import (
     rule_names,
     section,
     tag,
-    text,
 )
 from attn_doctor.render.html.page import page
 
@@ -109,9 +108,9 @@ def _lines(passage: Passage, causes: Mapping[int, str]) -> Iterator[Html]:
 
 
 def _further(match: RankedCause) -> Html:
-    place = text(f"{match.file}, line {match.line}: ")
-    end = rule_name(match.rule) + text(f"; {match.verdict}]")
-    return Html(place + prose(f"{match.title} [") + end)
+    place = tag("span", f"{match.file}, line {match.line}:")
+    verdict = tag("span", match.verdict)
+    return Html(f"{place} {prose(match.title)} [{rule_name(match.rule)}; {verdict}]")
 
 
 def _facts(found: Explanation) -> Html:

@@ -72,7 +72,9 @@ ol.log li.cause{background:var(--slow-ground);color:var(--slow)}
 ol.log li.cause .number{color:inherit}
 ol.log li.cause mark{background:none;color:inherit;font-weight:700}
 ol.log li.left{color:var(--muted)}
-.note{white-space:normal;font-family:system-ui,sans-serif;font-weight:600}
+.note{white-space:normal;font-family:system-ui,sans-serif;font-weight:600;
+position:sticky;left:.8rem;max-width:min(46rem,100vw - 7rem)}
+@media (min-width:60rem){td.state{white-space:nowrap}}
 @media (max-width:36rem){dl div{display:block}dd{margin-bottom:.3rem}table{font-size:.78rem}
 th,td,td.state{padding:.25rem .3rem}th[scope=row]{max-width:7rem;overflow-wrap:anywhere}}
 @media print{background:#fff;font-size:10pt;article,tr{break-inside:avoid}

@@ -205,9 +205,9 @@ def _found(text: str, known: Catalogue, deep: int) -> str | None:
     words = " ".join(text.split())
     if not words or deep == 0:
         return None
-    exact = _exact(text, known, deep)
+    exact = _clauses(words, known, deep) or _exact(text, known, deep)
     if exact is not None:
-        return exact
+        return _filling(exact.strip(), text)
     said = _sentences(words, known, deep) or _list(words, known, deep) or _named(words, known, deep)
     return None if said is None else _filling(said, text)
 
@@ -253,6 +253,24 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     """The text with its values; between a Chinese character and a number or word is a space."""
     said = SLOT.sub(lambda slot: f"\0{values.get(slot[1], slot[0])}\0", text)
     return _BESIDE.sub(" ", said).replace("\0", "")
+
+
+def _clauses(words: str, known: Catalogue, deep: int) -> str | None:
+    """Several clauses, of which each has a translation; so no value holds a clause.
+
+    A semicolon in parentheses does not separate clauses.
+    """
+    parts = words.split("; ")
+    if len(parts) == 1 or words in known.texts or any(_is_open(part) for part in parts):
+        return None
+    found = [_found(part, known, deep - 1) for part in parts]
+    said = [part for part in found if part is not None]
+    return _joined(said, known.texts.get("; ", "; ")) if len(said) == len(parts) else None
+
+
+def _is_open(text: str) -> bool:
+    """A parenthesis begins or ends outside of the text."""
+    return text.count("(") != text.count(")")
 
 
 def _sentences(words: str, known: Catalogue, deep: int) -> str | None:

@@ -59,7 +59,8 @@ def app_for(words: Sequence[str], mistake: Exception | None = None) -> typer.Typ
         cls=Commands,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        rich_markup_mode="markdown",
+        # Errors are lines without a frame, so that each is translated.
+        rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
         epilog=EPILOG,
     )

@@ -63,7 +63,7 @@ td.state{display:table-cell;padding:.35rem .6rem}
 .badge{font-size:.85rem;font-weight:600}
 .legend{display:flex;flex-wrap:wrap;gap:.4rem 1rem;list-style:none;padding:0}
 ol.log{list-style:none;margin:0;padding:.4rem 0;background:var(--soft);border:1px solid var(--line);
-border-radius:.4rem;overflow-x:auto;
+border-radius:.4rem;overflow-x:auto;container-type:inline-size;
 font:.85rem/1.5 ui-monospace,"DejaVu Sans Mono",Consolas,monospace}
 ol.log li{display:flex;gap:1rem;padding:0 .8rem;white-space:pre;width:max-content;min-width:100%;
 overflow-wrap:normal}
@@ -73,7 +73,7 @@ ol.log li.cause .number{color:inherit}
 ol.log li.cause mark{background:none;color:inherit;font-weight:700}
 ol.log li.left{color:var(--muted)}
 .note{white-space:normal;font-family:system-ui,sans-serif;font-weight:600;
-position:sticky;left:.8rem;max-width:min(46rem,100vw - 7rem)}
+position:sticky;left:.8rem;max-width:calc(100cqw - 6rem)}
 @media (min-width:60rem){td.state{white-space:nowrap}}
 @media (max-width:36rem){dl div{display:block}dd{margin-bottom:.3rem}table{font-size:.78rem}
 th,td,td.state{padding:.25rem .3rem}th[scope=row]{max-width:7rem;overflow-wrap:anywhere}}

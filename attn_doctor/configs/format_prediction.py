@@ -13,6 +13,7 @@ from attn_doctor.configs.asked import Asked, evaluated
 from attn_doctor.configs.backend_support import BackendSupport
 from attn_doctor.configs.formats import OFF, Choice, Format, Target, formats
 from attn_doctor.configs.prediction import Phase, PhaseName, Prediction, Wanted, counts
+from attn_doctor.configs.readers.commands import ARGUMENTS
 from attn_doctor.configs.readers.settings import Reading, Setting
 from attn_doctor.configs.readers.workflow import OTHER
 from attn_doctor.configs.transformers import by_itself, implementation
@@ -74,7 +75,10 @@ def _doubt(one: Format, reading: Reading) -> str:
     if not one.known or reading.own or (reading.started and not reading.loose):
         return ""
     own, foreign = one.doubt(reading.settings)
-    if foreign and len(foreign) > _FOREIGN * (own + len(foreign)):
+    # Extensions of web UIs add options of their own.
+    variable = reading.program is not None and reading.program.name in ARGUMENTS
+    strange = not own if variable else len(foreign) > _FOREIGN * (own + len(foreign))
+    if foreign and strange:
         first = foreign[0]
         others = f" and {len(foreign) - 1} others are" if len(foreign) > 1 else " is"
         return (

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from attn_doctor.configs.prediction import PhaseName
-from attn_doctor.configs.readers.commands import Command
+from attn_doctor.configs.readers.commands import ARGUMENTS, Command
 from attn_doctor.configs.readers.settings import Setting
 from attn_doctor.rulebook import library
 
@@ -272,9 +272,10 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def is_certain(self, command: Command) -> bool:
         """A word of a command names the program, and nothing else."""
-        return any(
-            re.fullmatch(one, word) for one in self.programs for word in named_in(command)
-        ) or any(one in command.variables for one in self.variables)
+        # COMMANDLINE_ARGS is a variable that other programs' launchers have too.
+        words = [word for word in named_in(command) if word not in ARGUMENTS]
+        named = any(re.fullmatch(one, word) for one in self.programs for word in words)
+        return named or any(one in command.variables for one in self.variables)
 
     def begins(self, command: Command) -> int:
         """The place of the program among the words of a command; 0 if it is not known."""

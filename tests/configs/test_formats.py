@@ -1392,3 +1392,27 @@ def test_options_that_a_loop_adds(tmp_path: Path) -> None:
     (one, other) = one_of(tmp_path, "a.sh", start)
     assert one.reading.when == "line 2 does not run"
     assert other.phases[0].undecided == "branches set f (line 2)"
+
+
+def test_options_for_a_launcher_of_another_program(tmp_path: Path) -> None:
+    start = "set COMMANDLINE_ARGS={}\ncall {}\n"
+    (one,) = one_of(tmp_path, "a.bat", start.format("--listen", "comfyui.bat"))
+    assert "comfyui.bat in line 2 may start another program" in one.phases[0].undecided
+    (one,) = one_of(tmp_path, "a.bat", start.format("--enable-triton --one --two", "run.bat"))
+    assert "--enable-triton in line 1 and 2 others are unknown" in one.phases[0].undecided
+    (one,) = one_of(tmp_path, "a.bat", start.format("--xformers --medvram", "webui.bat"))
+    assert not one.phases[0].undecided
+
+
+def test_a_variable_speaks_of_no_start_beside_one(tmp_path: Path) -> None:
+    export = "export VLLM_ATTENTION_BACKEND=FLASHINFER\n"
+    start = "if (( a < b )); then\n  echo $c\nfi\nvllm serve d\n"
+    (one,) = one_of(tmp_path, "a.sh", export + start)
+    assert one.reading.program is not None
+    assert one.reading.program.line == 5
+    assert [each.when for each in one.phases][:1] == ["vLLM is older than 0.15"]
+
+
+def test_dapo_of_verl(tmp_path: Path) -> None:
+    (one,) = one_of(tmp_path, "a.sh", "python3 -m recipe.dapo.main_dapo data.a=1\n")
+    assert (one.title, one.phases[0].backend) == ("verl", "flash")

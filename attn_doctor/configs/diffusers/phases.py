@@ -54,8 +54,9 @@ def _stages(reading: Reading) -> list[Stage]:
         if one.what == "running" and not one.detail.startswith("served")
     ]
     learns = [one for one in trains if not one.detail]
-    # A forward pass is a part of a training too.
-    certain = [one for one in runs if not one.detail or (one.detail == "forward" and not trains)]
+    # A forward pass is a part of a training too, which may be elsewhere.
+    alone = not trains and any(one.detail == "prepares" for one in runs)
+    certain = [one for one in runs if not one.detail or (one.detail == "forward" and alone)]
     several = [*_said("training", learns), *_said("inference", certain)]
     if several and (learns or not trains):
         # A function that nothing calls is a condition beside what is called.
@@ -81,7 +82,8 @@ def _elsewhere(reading: Reading, runs: Sequence[Call]) -> list[Stage]:
         return [Stage("training", _TRAIN)]
     loads = any(one.what == "pipeline" and "Pipeline" in one.value for one in reading.calls)
     taken = any(one.what == "taken" for one in reading.calls)
-    if runs or (loads and not taken):
+    forward = any(one.detail == "forward" for one in runs)
+    if not forward and (runs or (loads and not taken)):
         return [Stage("inference", _RUN)]
     return [Stage("training", _TRAIN), Stage("inference", "code elsewhere only runs the model")]
 

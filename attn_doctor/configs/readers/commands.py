@@ -29,7 +29,7 @@ _ENVIRONMENT = ("environment", "env", "envs", "env_vars", "environment_variables
 _CONTAINERS = ("services", "containers", "initContainers", "container")
 _POD = {"containers", "initContainers"}
 #: Variables with options of Stable Diffusion web UIs and of images with ComfyUI.
-_ARGUMENTS = ("COMMANDLINE_ARGS", "CLI_ARGS")
+ARGUMENTS = ("COMMANDLINE_ARGS", "CLI_ARGS")
 _PASSED_ON = re.compile(r"(?i)(?:^|_)(?:args|opts|options|flags)$")
 #: `$CLI_ARGS`, `${EXTRA_OPTIONS}`, `%ARGS%`, `"$@"`, `%*`: further options of a command.
 _OPEN = re.compile(
@@ -378,7 +378,7 @@ def _of_container(
     """The commands that a container may start: its own, and one of the variable with arguments."""
     if len(words) == 1 and not variables and not {*_CONTAINERS} & {*path}:
         return  # an image in values of Helm: what starts it is elsewhere
-    names = [name for name in _ARGUMENTS if name in variables]
+    names = [name for name in ARGUMENTS if name in variables]
     added = _handed_options(variables)
     # services: {auto: {…}, cpu: {…}}: each is started by itself.
     when = f"the service is {path[1]}" if len(path) == 2 and path[0] == "services" else ""
@@ -392,7 +392,7 @@ def _handed_options(variables: Mapping[str, Setting]) -> list[tuple[str, int]]:
     return [
         (word, one.line)
         for name, one in variables.items()
-        if name in _ARGUMENTS or (_PASSED_ON.search(name) and one.text[:1] in ("-", "$"))
+        if name in ARGUMENTS or (_PASSED_ON.search(name) and one.text[:1] in ("-", "$"))
         for word in one.text.split()
     ]
 
@@ -435,7 +435,7 @@ def arguments(
 
     `branched`: variables that branches set, with the lines.
     """
-    for name in _ARGUMENTS:
+    for name in ARGUMENTS:
         one = variables.get(name)
         if one is not None and name in (branched or {}):
             # What the branches leave of it is open: a list of this name stands for it.

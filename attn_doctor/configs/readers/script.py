@@ -396,7 +396,9 @@ class _Reader:
             return
         if chosen:
             return
-        own = is_true(given.get("trust_remote_code"))
+        trust = given.get("trust_remote_code", ast.Constant(False))
+        # A value that is not written may be true.
+        own = not isinstance(trust, ast.Constant) or bool(trust.value)
         detail = "own code" if own else "open" if None in given else ""
         yield Call("language model", name, "", node.lineno, detail=detail)
 

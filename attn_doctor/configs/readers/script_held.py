@@ -122,13 +122,16 @@ def _kind(value: ast.expr, found: Held, code: _Code) -> str:
     if isinstance(value, ast.IfExp):
         return _kind(value.body, found, code) or _kind(value.orelse, found, code)
     if isinstance(value, ast.Subscript):
-        return found.get(dotted(value.value), "")
+        inside = found.get(dotted(value.value), "")
+        return "" if inside == "model" else inside  # model["id"] of a configuration
     if not isinstance(value, ast.Call):
         return of_name(dotted(value), found)
     name = last_name(value.func)
     if name in _LOADS and isinstance(value.func, ast.Attribute):
-        first = _kind(value.args[0], found, code) if value.args else ""
-        return first or _of_class(last_name(value.func.value))
+        owner = last_name(value.func.value)
+        # PeftModel.from_pretrained(model, "adapter")
+        given = _kind(value.args[0], found, code) if value.args and "Peft" in owner else ""
+        return given or _of_class(owner)
     if name in SERVERS and code.imported.get(dotted(value.func), "").startswith(("vllm", "sglang")):
         return "server"
     if name == "pipeline" and code.imported.get(dotted(value.func), "").startswith("transformers"):

@@ -18,7 +18,7 @@ _PREPARES = re.compile(
 )
 _OPTIMIZERS = re.compile(r"(?i)\w*(?:optim|scaler)\w*")
 #: Calls that run a model, and calls that only prepare it for that.
-_RUNS = re.compile(r"generate|generate_content|batch_generate|stream_generate|export_to_video")
+_RUNS = re.compile(r"(?:fast_|batch_|stream_)?generate|generate_content|export_to_video")
 _READIES = re.compile(r"eval|no_grad|inference_mode|enable_model_cpu_offload")
 #: Names of pipelines, and arguments that only a call of a pipeline has.
 _PIPES = re.compile(r"(?i)_?(?:\w*_)?pipe(?:line)?(?:_\w+)?")
@@ -70,7 +70,9 @@ class Phases:
         kind = self._held.get(called, "")
         if kind in ("pipeline", "runner"):
             return given
-        if _PIPES.fullmatch(called.rpartition(".")[2]) and called not in self._functions:
+        last = called.rpartition(".")[2]
+        # Pipe(…) of a class makes one.
+        if _PIPES.fullmatch(last) and not last[0].isupper() and called not in self._functions:
             if self._imported.get(called, "").startswith("transformers"):
                 return False
             prompted = any(one.arg in _PROMPTED for one in node.keywords)

@@ -24,6 +24,10 @@ _COMMANDS = 5_000
 _LEFT_OUT = re.compile(r"[(\[<]*(?:\.{3}|…)[)\]>]*")
 #: Programs without an image of their authors: what another's image starts is not known.
 _WITHOUT_IMAGE = ("comfyui", "forge", "sdnext")
+#: Start scripts of programs that are no web UI of Stable Diffusion.
+_LAUNCHERS = re.compile(
+    r"(?i)[\w.-]*(?:comfy|fooocus|invoke|swarm|kohya|onetrainer|musubi)[\w.-]*\.(?:bat|cmd|sh|py)"
+)
 #: Files with settings that a command line may name.
 _FILES = (".yaml", ".yml", ".toml", ".json")
 
@@ -184,9 +188,12 @@ def _key(reading: Reading) -> str:
 
 
 def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
-    for command in found[:_COMMANDS]:
-        name = of_command(command)
-        if not name:
+    named = [(of_command(one), one) for one in found[:_COMMANDS]]
+    # What its own words start makes the variable of other commands no start.
+    words = {name for name, one in named if name and _started(name, one)}
+    elsewhere = next(filter(None, map(_other_start, found[:_COMMANDS])), "")
+    for name, command in named:
+        if not name or (name in words and not _started(name, command)):
             continue
         one, unset = formats()[name], command.unset()
         branched = {key: _at(key, lines) for key, lines in command.branched.items()}
@@ -211,8 +218,22 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
             branches=changed,
             branched=branched,
             script=one.may_be_own(command),
+            own=elsewhere if command.words and command.words[0][0] in commands.ARGUMENTS else "",
             files=tuple(_files([word for word, _ in own.words])),
         )
+
+
+def _started(name: str, command: Command) -> bool:
+    """The words of a command start the program, and not only a variable speaks of it."""
+    return of_command(replace(command, variables={})) == name
+
+
+def _other_start(command: Command) -> str:
+    """Why options in a variable may be another program's: `call comfyui.bat`."""
+    for word, line in command.words[:3]:
+        if _LAUNCHERS.fullmatch(word.replace("\\", "/").rpartition("/")[2]):
+            return f"{word} in line {line} may start another program with these options"
+    return ""
 
 
 def _said_by(one: Format, command: Command) -> Setting | None:

@@ -309,7 +309,8 @@ def _values(
         return [msgspec.structs.replace(asked, undecided=f"branches set {changed}")]
     given = _flag(setting, choice) and setting.name.startswith("--")
     if not given and ("$" in value or "{{" in value or "%" in value):
-        reason = f"{setting.text} is not written in this file"
+        written = "the value of an expression" if value == "$(code)" else setting.text
+        reason = f"{written} is not written in this file"
         return [msgspec.structs.replace(asked, undecided=reason)]
     values = choice.values
     if choice.same:

@@ -731,3 +731,51 @@ def test_a_server_beside_a_model_that_is_trained(tmp_path: Path) -> None:
     )
     found = [(one.phase, one.asked, one.line) for one in predicted(path).phases]
     assert found == [("training", "eager", 4), ("inference", "XFORMERS", 3)]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("from llama_patch import replace_attn_with_flash_attn\nreplace_attn_with_flash_attn()\n",
+         "replace_attn_with_flash_attn in line 3 brings code of its own"),
+        ("from models import LlamaAttention\nLlamaAttention.forward = mine\n",
+         "a new forward in line 3 brings code of its own"),
+        ("from mine import convert_attention_mask\nconvert_attention_mask(x)\n", ""),
+        (("if torch.cuda.get_device_capability()[0] < 8:\n"
+         "    from a import patch_attention\n    patch_attention()\n"), ""),
+    ],
+)  # fmt: skip
+def test_code_of_the_user_that_replaces_attention(body: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        f"from transformers import AutoModelForCausalLM\n{body}"
+        "AutoModelForCausalLM.from_pretrained('a').generate(x)\n"
+    )
+    (one,) = predicted(path).phases
+    assert one.undecided == why
+    assert one.backend == ("" if why else "native")
+
+
+@pytest.mark.parametrize(
+    ("options", "open_"),
+    [
+        ("options = {'torch_dtype': x}\noptions['revision'] = 'a'\n", False),
+        ("options = dict(torch_dtype=x)\n", False),
+        ("options = {'custom_pipeline': x}\n", True),
+        ("options = {'torch_dtype': x}\noptions['custom_pipeline'] = 'a'\n", True),
+        ("options = {'torch_dtype': x}\noptions.update(y)\n", True),
+        ("options = {'torch_dtype': x}\noptions[key] = 'a'\n", True),
+        ("options = given\n", True),
+        ("options = {**given}\n", True),
+        ("", True),
+    ],
+)
+def test_arguments_that_are_not_in_the_call(options: str, open_: bool, tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        f"from diffusers import DiffusionPipeline\n{options}"
+        "pipe = DiffusionPipeline.from_pretrained('a', **options)\npipe('b')\n"
+    )
+    (one,) = predicted(path).phases
+    when = "arguments that are not written in the call choose nothing"
+    assert (one.backend, one.when) == ("native", when if open_ else "")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from attn_doctor.backends import catalogue
 from attn_doctor.configs.asked import Asked, evaluated
 from attn_doctor.configs.backend_support import BackendSupport
+from attn_doctor.configs.diffusers.branches import holds
 from attn_doctor.configs.diffusers.loaded import foreign, is_model, loaded, pipelines
 from attn_doctor.configs.diffusers.phases import Stage, named_for_training, trains
 from attn_doctor.configs.diffusers.pipelines import model_of
@@ -78,7 +79,7 @@ class Defaults(NamedTuple):
             value="",
             backend="native",
             phase=self.stage.name,
-            when=self.stage.given,
+            when=" and ".join(filter(None, (self.stage.given, self._open()))),
         )
         if taken and not of_pipelines:
             asked = replace(asked, key=f"no line chooses for {', '.join(classes)}")
@@ -100,6 +101,12 @@ class Defaults(NamedTuple):
                 asked = replace(asked, backend="", undecided=reason)
         return evaluated(asked, self.reading, self.support)[0]
 
+    def _open(self) -> str:
+        """What must hold where a pipeline is loaded with arguments that are not written."""
+        loads = (one for one in self.reading.calls if one.what == "pipeline")
+        open_ = any(one.detail == "open" and "Pipeline" in one.value for one in loads)
+        return _IF_LOADED["open"] if open_ else ""
+
     def _language_models(self, taken: Sequence[tuple[Call, Phase]]) -> list[Phase]:
         """The default of Transformers for language models that are loaded without a choice."""
         loads = [one for one in self.reading.calls if one.what == "language model"]
@@ -118,9 +125,8 @@ class Defaults(NamedTuple):
             when=" and ".join(filter(None, (self.stage.given, *open_))),
         )
         asked = by_itself(asked, [one.value for one in loads], self.facts)
-        imported = [one.value for one in self.reading.calls if one.what == "acceleration"]
-        if imported:
-            reason = f"{imported[0]}, which the script imports, may replace the model's attention"
+        reason = self._replaced()
+        if reason:
             asked = replace(asked, backend="", shown="", undecided=reason)
         return [evaluated(asked, self.reading, self.others)[0]]
 
@@ -137,16 +143,25 @@ class Defaults(NamedTuple):
         if self.stage.name == "training" and elsewhere:
             return "the name says that this file trains, and the code that does is elsewhere"
         calls = self.reading.calls
-        changes = next((one.value for one in calls if one.what == "acceleration"), "")
-        if changes:
-            return f"{changes}, which the script imports, may replace the model's attention"
+        replaced = self._replaced()
+        if replaced:
+            return replaced
         handed = next((one for one in calls if one.what == "handed over"), None)
         if handed is not None:
             where = self.reading.place(handed.line)
             return f"{handed.value} of {handed.on} gets the model in {where}, and may change it"
-        own = next((one for one in calls if one.what == "own code"), None)
-        if own is not None:
-            return f"{own.value} in {self.reading.place(own.line)} brings code of its own"
         if "ModularPipeline" in classes:
             return "the model of a ModularPipeline follows from its repository"
         return ""
+
+    def _replaced(self) -> str:
+        """Why a package or code of the user may have replaced the attention, or empty."""
+        calls = self.reading.calls
+        changes = next((one.value for one in calls if one.what == "acceleration"), "")
+        if changes:
+            return f"{changes}, which the script imports, may replace the model's attention"
+        own = (one for one in calls if one.what == "own code")
+        reached = next((one for one in own if holds(one.when, self.facts) is not False), None)
+        if reached is None:
+            return ""
+        return f"{reached.value} in {self.reading.place(reached.line)} brings code of its own"

@@ -209,7 +209,10 @@ def _in_code(base: Reading, code: str) -> Iterator[Reading]:
     """The settings of programs that start from code: a dictionary, or YAML in a text."""
     for settings in settings_in(code):
         format_, _ = _format_in(settings, [settings])
-        if format_ in _FROM_CODE:
+        spoken = format_ == _SD_SCRIPTS and any(
+            one.key in settings for one in formats()[_SD_SCRIPTS].choice
+        )
+        if format_ in _FROM_CODE or spoken:
             program = formats()[format_].evidence(settings)
             yield replace(base, format=format_, settings=settings, program=program)
 

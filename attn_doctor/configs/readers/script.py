@@ -101,6 +101,18 @@ _HARMLESS = (
     "inspect", "functools", "threading", "concurrent", "asyncio", "logging", "json", "gc", "time",
     "streamlit", "modal", "cv2", "imageio", "optimum", "typing", "dataclasses", "contextlib",
 )  # fmt: skip
+#: Arguments with which code comes, or a choice.
+_BRINGS = {
+    *_IMPLEMENTATION, "use_flash_attention_2", "trust_remote_code", "custom_pipeline", "config",
+    "unet", "transformer", "transformer_2",
+}  # fmt: skip
+#: Modules of a model that compute attention.
+_ATTENTION = re.compile(r"(?:Attention|Attn|self_attn|\.attn\d?)(?:$|\.)")
+#: Functions of the user that put attention of their own into models.
+_PATCHES = re.compile(
+    r"(?i)(?!.*mask)(?=.*(?:attn|attention|flash|sdpa|xformers|sage))"
+    r".*(?:replace|patch|swap|inject|hijack|monkey|apply|convert|register|enable|use_)"
+)
 #: Classes of Unsloth, which replaces the attention of the models that it loads.
 _UNSLOTH = re.compile(r"Fast(?:\w*Model)$")
 #: Classes of Transformers with a language model.
@@ -214,7 +226,9 @@ class _Reader:
             on = dotted(target.value)
             if last_name(value) not in _IMPLEMENTATION:  # not a copy of another one's
                 yield from self._chosen("attn_implementation", value, on, node.lineno)
-        elif target.attr == "forward" and self._pipelines & {*_bases(target.value)}:
+        elif target.attr == "forward" and (
+            self._pipelines & {*_bases(target.value)} or _ATTENTION.search(dotted(target.value))
+        ):
             yield Call("own code", "a new forward", "", node.lineno)
         elif target.attr in ("attn_processor", "_attention_backend") or (
             target.attr == "processor" and "Attn" in _class_of(value)
@@ -343,6 +357,9 @@ class _Reader:
         module = self._imported.get(root, "")
         if not module or module.partition(".")[0] in _HARMLESS:
             return
+        if _PATCHES.match(last_name(node.func)):
+            yield Call("own code", dotted(node.func), module, node.lineno)
+            return
         for one in (*node.args, *(each.value for each in node.keywords)):
             given = dotted(one)
             whole, _, part = given.rpartition(".")
@@ -371,7 +388,8 @@ class _Reader:
     def _loading(self, node: ast.Call, name: str, on: str) -> Iterator[Call]:
         """Calls that load objects, or move them to a dtype."""
         if name in ("from_pretrained", "from_single_file"):
-            yield Call("pipeline", on.rpartition(".")[2], "", node.lineno)
+            detail = "open" if self._brings(node) else ""
+            yield Call("pipeline", on.rpartition(".")[2], "", node.lineno, detail=detail)
             yield from self._of_transformers(node, on)
             if any(one.arg == "custom_pipeline" for one in node.keywords):
                 yield Call("own code", "custom_pipeline", "", node.lineno)
@@ -381,6 +399,14 @@ class _Reader:
                 yield Call("moved", precision, on, node.lineno)
         elif name == "autocast":
             yield Call("autocast", "", on, node.lineno)
+
+    def _brings(self, node: ast.Call) -> bool:
+        """Arguments that are not written in the call may bring code or choose attention."""
+        for one in node.keywords:
+            keys = self._names.keys(one.value) if one.arg is None else set[str]()
+            if keys is None or keys & _BRINGS:
+                return True
+        return False
 
     def _of_transformers(self, node: ast.Call, on: str) -> Iterator[Call]:
         """A language model of Transformers that is loaded without a choice of attention."""
@@ -399,7 +425,7 @@ class _Reader:
         trust = given.get("trust_remote_code", ast.Constant(False))
         # A value that is not written may be true.
         own = not isinstance(trust, ast.Constant) or bool(trust.value)
-        detail = "own code" if own else "open" if None in given else ""
+        detail = "own code" if own else "open" if self._brings(node) else ""
         yield Call("language model", name, "", node.lineno, detail=detail)
 
     def _around(self, node: ast.Call, name: str, on: str) -> Iterator[Call]:

@@ -34,6 +34,7 @@ class Names:
         self._texts = self._constants(str)
         self._numbers = self._constants(int)
         self._values = self._given_once()
+        self._added, self._changed = _additions(self._nodes)
         self.defaults = self._option_defaults()
         """Options whose default is written; empty for None."""
         self._parsed = {
@@ -71,6 +72,28 @@ class Names:
             yield from self._handed(node, scope, depth)
         else:
             yield node, ()
+
+    # options = {"torch_dtype": dtype}; options["revision"] = "a"; load(**options)
+    def keys(self, node: ast.expr) -> set[str] | None:
+        """The keys of a dictionary that the script writes; None if they are not all known."""
+        name = dotted(node)
+        if isinstance(node, ast.Dict):
+            return _keys([one for one in node.keys if one is not None], len(node.keys))
+        if isinstance(node, ast.Call) and last_name(node.func) == "dict" and not node.args:
+            given = [one.arg for one in node.keywords if one.arg]
+            return {*given} if len(given) == len(node.keywords) else None
+        values = [
+            value for (_, own), each in self._assigned.items() if own == name for value, _ in each
+        ]
+        if not name or not values or name in self._changed:
+            return None
+        found = set[str]()
+        for value in values:
+            several = self.keys(value) if isinstance(value, (ast.Dict, ast.Call)) else None
+            if several is None:
+                return None
+            found |= several
+        return found | self._added.get(name, set())
 
     def _handed(
         self, node: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef, depth: int
@@ -181,6 +204,31 @@ class Names:
         ):
             return member(node.attr)
         return ""
+
+
+def _keys(written: Sequence[ast.expr], count: int) -> set[str] | None:
+    found = {str(one.value) for one in written if isinstance(one, ast.Constant)}
+    return found if len(found) == count else None
+
+
+def _additions(nodes: Sequence[ast.AST]) -> tuple[dict[str, set[str]], set[str]]:
+    """The keys that are set in dictionaries one by one, and those that are changed otherwise."""
+    added: dict[str, set[str]] = {}
+    changed = set[str]()
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Subscript):
+                    name, key = dotted(target.value), target.slice
+                    if isinstance(key, ast.Constant):
+                        added.setdefault(name, set()).add(str(key.value))
+                    else:
+                        changed.add(name)
+        elif isinstance(node, ast.AugAssign):
+            changed.add(dotted(node.target))
+        elif isinstance(node, ast.Call) and last_name(node.func) in ("update", "setdefault"):
+            changed.add(dotted(node.func).rpartition(".")[0])
+    return added, changed
 
 
 def _assignments(

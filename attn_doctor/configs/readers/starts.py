@@ -24,7 +24,7 @@ _COMMANDS = 5_000
 _LEFT_OUT = re.compile(r"[(\[<]*(?:\.{3}|…)[)\]>]*")
 #: Programs without an image of their authors: what another's image starts is not known.
 _WITHOUT_IMAGE = ("comfyui", "forge", "sdnext")
-#: Start scripts of programs that are no web UI of Stable Diffusion.
+#: Start scripts of programs other than web UIs of Stable Diffusion.
 _LAUNCHERS = re.compile(
     r"(?i)[\w.-]*(?:comfy|fooocus|invoke|swarm|kohya|onetrainer|musubi)[\w.-]*\.(?:bat|cmd|sh|py)"
 )

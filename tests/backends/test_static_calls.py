@@ -1,7 +1,8 @@
 """What the advisories say of calls: each row was decided from its thread before it was run.
 
-One was changed since: the thread of the masks begins with torch 2.9, and the wheel of 2.8 has the
-fault.
+Changed since: the thread of the masks begins with torch 2.9, and the wheel of 2.8 has the fault.
+#193893 is about decoding, one query at a time, which a call does not say. Blocks without a function
+lose keys from torch 2.5 on. SageAttention 2 leaves CUDA graphs on each GPU.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ def nested(facts: dict[str, Any]) -> dict[str, Any]:
 
 def torch(version: str, build: str = "cuda", sm: int = 0) -> dict[str, Any]:
     found = {"torch.installed": True, "torch.version": version, "torch.build": build}
+    if build == "cuda":
+        found["torch.cuda"] = "12.8"
     return {**found, "driver.best_sm": sm} if sm else found
 
 
@@ -85,9 +88,9 @@ ROWS: tuple[tuple[dict[str, Any], str, AttentionCall, str], ...] = (
     (ADA, "native", train(704), "clear"),
     (B213, "native", train(704), "clear"),
     # pytorch #193893: B200 with fewer than eight heads of keys
-    (B213, "native", call(gqa=True, kv_heads=4), "wrong"),
+    (B213, "native", call(gqa=True, kv_heads=4), "except"),
     (B213, "native", call(gqa=True, kv_heads=8), "clear"),
-    (B213, CUDNN, call(gqa=True, kv_heads=1), "wrong"),
+    (B213, CUDNN, call(gqa=True, kv_heads=1), "except"),
     (B213, "native", call(gqa=True), "except"),
     (B213, "native", call(gqa=True, kv_heads=4, dtype="fp32"), "clear"),
     (B28, "native", call(gqa=True, kv_heads=4), "clear"),
@@ -117,7 +120,8 @@ ROWS: tuple[tuple[dict[str, Any], str, AttentionCall, str], ...] = (
     (H213, "flex", call(mask="bool"), "except"),
     (H213, "flex", call(), "clear"),
     (H211, "flex", call(), "except"),
-    (H210, "flex", call(mask="bool"), "clear"),
+    (H210, "flex", call(mask="bool"), "except"),
+    (torch("2.9.0", sm=90), "flex", call(), "clear"),
     (CPU213, "flex", call(compiled=True), "except"),
     (CPU213, "flex", call(), "clear"),
     (CPU213, "flex", call(mask="bool"), "except"),
@@ -151,13 +155,13 @@ ROWS: tuple[tuple[dict[str, Any], str, AttentionCall, str], ...] = (
     (package("diffusers", "0.41.0"), CUDNN, call(mask="float"), "clear"),
     (package("diffusers", "0.35.2"), CUDNN, call(mask="bool"), "clear"),
     (sage("2.2.0", 120), "sage", call(160000), "except"),
-    (sage("2.2.0", 120), "_sage_qk_int8_pv_fp16_cuda", call(50000), "clear"),
+    (sage("2.2.0", 120), "_sage_qk_int8_pv_fp16_cuda", call(50000), "except"),
     (sage("2.2.0", 120), "sage", train(1024), "clear"),
     (sage("2.2.0", 120), "sage", call(1024), "except"),
     (sage("2.2.0", 89), "sage", call(99866), "except"),
-    (sage("2.2.0", 89), "sage", call(1024), "clear"),
+    (sage("2.2.0", 89), "sage", call(1024), "except"),
     (sage("2.2.0", 90), "_sage_qk_int8_pv_fp8_cuda_sm90", call(), "except"),
-    (sage("2.2.0", 90), "_sage_qk_int8_pv_fp16_cuda", call(), "clear"),
+    (sage("2.2.0", 90), "_sage_qk_int8_pv_fp16_cuda", call(), "except"),
     (package("xformers", "0.0.18"), "xformers", call(33728), "wrong"),
     (package("xformers", "0.0.18"), "xformers", call(32768), "clear"),
     (package("xformers", "0.0.19"), "xformers", call(33728), "clear"),

@@ -6,6 +6,7 @@ Only the standard library is used: the examined interpreter runs this too, Pytho
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -27,11 +28,24 @@ def emitter(pipe: int, **always: Any) -> Emit:
     lock = threading.Lock()
 
     def emit(event: str, **values: Any) -> None:
-        line = json.dumps({"event": event, **always, **values}, default=str)
+        sent = {"event": event, **always, **values}
+        try:
+            line = json.dumps(sent, default=str, allow_nan=False)
+        except ValueError:  # JSON has neither NaN nor infinity
+            line = json.dumps(_finite(sent), default=str)
         with lock:
             write(pipe, line.encode() + b"\n")
 
     return emit
+
+
+def _finite(value: Any) -> Any:
+    """`value` with None for each number that is NaN or infinite."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def private_streams() -> tuple[int, Emit]:

@@ -7,6 +7,7 @@ files were used. It does not know what other processes do in the same cache fold
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -130,7 +131,8 @@ class Attempt:
             "ok": True,
             "seconds": self.seconds,
             "reference_seconds": self.reference_seconds,
-            "errors": self.errors,
+            # JSON has no number for NaN; the failure says it in words.
+            "errors": {name: one for name, one in self.errors.items() if math.isfinite(one)},
             "compared": self.compared,
             "counters": counted,
             "keys": names,

@@ -7,6 +7,7 @@ are there at once. Neither the number of processes nor how they start is in a ca
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,7 +42,10 @@ def _start() -> Any:
         from torch._inductor import async_compile
 
         end = async_compile.shutdown_compile_workers
-        async_compile.AsyncCompile.use_process_pool()
+        with warnings.catch_warnings():
+            # Python warns of forks beside threads, and CUDA has some; torch forked so for years.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            async_compile.AsyncCompile.use_process_pool()
     except Exception:
         return None
     return end

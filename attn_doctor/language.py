@@ -36,6 +36,8 @@ _FURTHER = r" and (?=[a-z_]\w*(?:\.\w+)+ )"
 #: What any value may be: a part of a line, and one condition of several.
 _ANY = "((?:(?! · ).)+?)"
 _ONE = f"((?:(?! · |{_FURTHER}).)+?)"
+#: A path does not begin with a word of a sentence.
+_PATH = "((?![a-z]+ )(?:(?! · ).)+?)"
 #: Names of values that have one form, such as a number or the name of a fact; a further one of the
 #: same form has a digit behind its name.
 _SHAPES = {
@@ -49,6 +51,9 @@ _SHAPES = {
     "word": r"(\S+)",
     "title": r"((?:(?!\. |`).){1,160}?)",
     "version": r"([\w.+-]+)",
+    "path": _PATH,
+    "folder": _PATH,
+    "file": _PATH,
     "lines": r"(lines? \d+(?: to \d+)?)",
     "rule": r"([\w./;, -]+)",
     "fact": r"([a-z_]\w*(?:\.\w+)+)",
@@ -209,6 +214,9 @@ def _found(text: str, known: Catalogue, deep: int) -> str | None:
     if exact is not None:
         return _filling(exact.strip(), text)
     said = _sentences(words, known, deep) or _list(words, known, deep) or _named(words, known, deep)
+    if said is None and words.endswith("."):
+        said = _found(words[:-1], known, deep - 1)
+        said = None if said is None else said + known.texts.get(".", ".")
     return None if said is None else _filling(said, text)
 
 

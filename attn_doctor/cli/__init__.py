@@ -28,6 +28,9 @@ def run() -> None:
         del os.environ["COLUMNS"]  # rich would fill lines of a hundred megabytes
     if not words or (words[0].startswith("-") and words[0] not in _OWN_OPTIONS):
         words = ["check", *words]
+    if words[0].endswith("-completion") and len(words) > 1:
+        # typer then takes the shell that is named, instead of the one that runs this.
+        os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
     words = with_folder(_without_aliases(words))
     if words == ["--version"]:
         from attn_doctor._version import __version__

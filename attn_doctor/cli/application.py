@@ -24,7 +24,8 @@ Exit codes: 0 healthy, 1 problems found, 2 wrong usage or unreadable input, 3 at
 (with --strict) a rule could not be evaluated or a release is newer than the tables, 130
 interrupted.
 
-`attn-doctor --install-completion` lets your shell complete commands, options and their values.
+`attn-doctor --install-completion` lets your shell complete commands, options and their values;
+`--show-completion SHELL` prints that for bash, zsh, fish or powershell.
 
 `--lang zh-CN`, `pt-BR`, `hi` or `en` with any command, or ATTN_DOCTOR_LANG, chooses the language of
 screens; otherwise the locale does. No native reader has reviewed the translations yet.

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from attn_doctor._version import __version__
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.processes import run
 
@@ -44,7 +45,7 @@ def _server() -> Any:
             "the server needs the package mcp 2.3 or newer, in the environment of attn-doctor:"
             f" {sys.executable} -m pip install --upgrade mcp"
         ) from None
-    server = MCPServer("attn-doctor", instructions=_INSTRUCTIONS)
+    server = MCPServer("attn-doctor", instructions=_INSTRUCTIONS, version=__version__)
     for tool in (check, explain, backends, plan):
         hints = ToolAnnotations(read_only_hint=True, open_world_hint=tool is plan)
         server.add_tool(tool, annotations=hints, structured_output=False)

@@ -73,3 +73,14 @@ def test_bash_itself_completes() -> None:
     """
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert "wan22" in done.stdout.split(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "says"),
+    [("fish", "complete --command"), ("zsh", "#compdef"), ("powershell", "Register-ArgumentComp")],
+)
+def test_the_completion_of_another_shell_is_shown(shell: str, says: str) -> None:
+    shown = subprocess.run(
+        [PROGRAM, "--show-completion", shell], capture_output=True, text=True, check=True
+    )
+    assert says in shown.stdout

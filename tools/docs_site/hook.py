@@ -122,7 +122,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 def _llms() -> str:
     """The list of pages for language models (llmstxt.org)."""
-    tasks = sorted(path.stem for path in (ROOT / "docs/tasks").glob("*.md"))
+    tasks = sorted((ROOT / "docs/tasks").glob("*.md"))
     lines = [
         "# attn-doctor",
         "",
@@ -135,15 +135,27 @@ def _llms() -> str:
         "",
         "## Tasks",
         "",
-        *(f"- [{name}](tasks/{name}/)" for name in tasks),
+        *(f"- [{_heading(path)}](tasks/{path.stem}/)" for path in tasks),
         "",
         "## Rules",
         "",
-        *(
-            f"- [{rule_pages.title(rule).replace('[', '(').replace(']', ')')}](rules/{rule.id}/):"
-            f" {rule_pages.summary(rule)}"
-            for rule in rules()
-        ),
+        *map(_llms_line, rules()),
+        "",
+        "## Optional",
+        "",
+        "- [In a program or a notebook](api/)",
+        "- [Commands and options](commands/)",
+        "- [Facts that rules use](facts/)",
         "",
     ]
     return "\n".join(lines)
+
+
+def _llms_line(rule: Rule) -> str:
+    title, summary = rule_pages.title(rule), rule_pages.summary(rule)
+    name = title.replace("[", "(").replace("]", ")")
+    return f"- [{name}](rules/{rule.id}/)" + (f": {summary}" if summary != title else "")
+
+
+def _heading(page: Path) -> str:
+    return page.read_text("utf-8").partition("\n")[0].removeprefix("# ")

@@ -8,7 +8,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.fixes.cuda_home.candidate import Candidate, Report
 from attn_doctor.fixes.cuda_home.start_files import FileChanges
 from attn_doctor.render.json_text import json_text
-from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.render.terminal import Terminal, clean, width_of
 
 SCHEMA = 1
 _HEADERS = ("headers", "crt", "cublas", "cusparse", "cusolver", "cccl")
@@ -54,13 +54,16 @@ def _wanted(facts: Facts, notes: Iterable[str], terminal: Terminal) -> Iterator[
 def _table(candidates: Sequence[Candidate], terminal: Terminal) -> Iterator[str]:
     head = ("toolkit", "CUDA", "nvcc", "header files", "library files", "torch", "verdict")
     rows: list[tuple[str, ...]] = [head, *map(_row, candidates)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for number, row in enumerate(rows):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+    said = [[*map(terminal.say, row)] for row in rows]
+    widths = [max(map(width_of, column)) for column in zip(*said, strict=True)]
+    for number, (row, words) in enumerate(zip(rows, said, strict=True)):
+        cells = [
+            one + " " * (width - width_of(one)) for one, width in zip(words, widths, strict=True)
+        ]
         if number == 0:
             yield "  " + terminal.style("  ".join(cells).rstrip(), "dim")
         else:
-            cells[-1] = terminal.style(row[-1], _STYLES.get(row[-1], "dim"))
+            cells[-1] = terminal.style(words[-1], _STYLES.get(row[-1], "dim"))
             yield "  " + "  ".join(cells)
 
 

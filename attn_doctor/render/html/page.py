@@ -32,15 +32,17 @@ font:1rem/1.55 system-ui,"Noto Sans",sans-serif;
 .head,.main,.foot{max-width:68rem;margin:0 auto;padding:0 1.25rem}
 .head{padding-top:1.5rem}
 .foot{padding-top:.5rem;padding-bottom:2rem;color:var(--muted);font-size:.9rem}
-h1{font-size:1.6rem;line-height:1.25;margin:.2rem 0}
+h1,h2,h3{line-height:1.3;font-weight:600}
+h1{font-size:1.6rem;margin:.2rem 0}
 h2{font-size:1.25rem;margin:2rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}
 h3{font-size:1.05rem;margin:0 0 .4rem}
 p{margin:.4rem 0;max-width:48rem}
 .muted,dt,caption{color:var(--muted)}
-a{color:var(--link)}
+a{color:var(--link);text-decoration:underline}
 code,pre{font-family:ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;font-size:.9em;
-color:inherit;background:none}
-pre{white-space:pre;background:var(--soft);
+color:inherit;background:none;padding:0;word-break:normal}
+pre,pre code{white-space:pre}
+pre{background:var(--soft);
 border:1px solid var(--line);border-radius:.4rem;padding:.6rem .8rem;
 overflow-x:auto;margin:.4rem 0;overflow-wrap:normal}
 dl{margin:0}

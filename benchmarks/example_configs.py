@@ -494,7 +494,10 @@ def _comfyui(folder: Path) -> Iterator[Case]:
         if not isinstance(data, dict) or not isinstance(data.get("nodes"), list):
             return None
         names = {one["type"] for one in _nodes(data)}
-        found = {"ComfyUI was started with"}
+        # What no model of ComfyUI passes is other nodes' own, or a service's.
+        text = path.read_text("utf-8")
+        models = re.search(r'"type":\s*"(?:MODEL|GUIDER)"', text)
+        found = {"ComfyUI was started with" if models else "undecided"}
         if any(re.search("(?i)sage", one) for one in names):
             found |= {"sage", "undecided"}
         if any(re.search(r"(?i)attention(?!.*(?:couple|mask|slic))", one) for one in names):

@@ -1090,7 +1090,8 @@ def test_a_node_that_is_not_known(tmp_path: Path) -> None:
         "sageattn is not in the table of ComfyUI workflow main, 2026-08",
         "the node MineModelLoader is not in the table",
     ]
-    (one,) = one_of(tmp_path, "flow.json", json.dumps({"nodes": [beside], "links": []}))
+    nodes = {"nodes": [beside, {"type": "KSampler"}], "links": []}
+    (one,) = one_of(tmp_path, "flow.json", json.dumps(nodes))
     assert one.phases[0].shown == "what ComfyUI was started with"
 
 
@@ -1416,3 +1417,41 @@ def test_a_variable_speaks_of_no_start_beside_one(tmp_path: Path) -> None:
 def test_dapo_of_verl(tmp_path: Path) -> None:
     (one,) = one_of(tmp_path, "a.sh", "python3 -m recipe.dapo.main_dapo data.a=1\n")
     assert (one.title, one.phases[0].backend) == ("verl", "flash")
+
+
+@pytest.mark.parametrize(
+    ("kind", "decided"),
+    [
+        ("KSampler (Efficient)", True),
+        ("UnetLoaderGGUF", True),
+        ("CFGGuider", True),
+        ("AITKSampler", False),
+        ("SomeServiceImage", False),
+    ],
+)
+def test_a_workflow_whose_models_are_not_of_comfyui(
+    kind: str, decided: bool, tmp_path: Path
+) -> None:
+    nodes = {"1": {"class_type": kind, "inputs": {}}, "2": {"class_type": "A", "inputs": {}}}
+    (one,) = one_of(tmp_path, "a.json", json.dumps(nodes))
+    assert bool(one.phases[0].undecided) is not decided
+    assert ("ComfyUI was started with" in one.phases[0].shown) is decided
+
+
+@pytest.mark.parametrize(
+    ("engine", "shown"),
+    [
+        ("vllm", "XFORMERS"),
+        ("sglang", "fa3, of sgl-kernel"),
+        ("$ENGINE", "XFORMERS"),
+    ],
+)
+def test_vllm_s_variable_beside_the_server_of_verl(engine: str, shown: str, tmp_path: Path) -> None:
+    start = (
+        "export VLLM_ATTENTION_BACKEND=XFORMERS\npython3 -m examples.data.prepare\n"
+        f"python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.name={engine}\n"
+    )
+    (one,) = one_of(tmp_path, "a.sh", start)
+    found = [each for each in one.phases if each.phase == "inference"]
+    assert (one.title, found[0].shown) == ("verl", shown)
+    assert ("vLLM generates" in found[0].when) is (shown == "XFORMERS")

@@ -779,3 +779,33 @@ def test_arguments_that_are_not_in_the_call(options: str, open_: bool, tmp_path:
     (one,) = predicted(path).phases
     when = "arguments that are not written in the call choose nothing"
     assert (one.backend, one.when) == ("native", when if open_ else "")
+
+
+def test_a_test_that_leaves_before_the_choice(tmp_path: Path) -> None:
+    body = (
+        "def speed(p):\n    if not p.enable_xformers:\n        return\n"
+        "    p.enable_xformers_memory_efficient_attention()\nspeed(pipe)\n"
+    )
+    first, other = predicted(script(tmp_path, body)).phases
+    assert (first.backend, first.when) == ("xformers", "`p.enable_xformers` holds")
+    assert (other.backend, other.when) == ("native", "")
+
+
+def test_a_pipeline_that_is_put_together(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "from diffusers import FluxTransformer2DModel, FluxPipeline as Flux\n"
+        "t = FluxTransformer2DModel.from_pretrained('a')\nself.flow = Flux(t)\nself.flow(**x)\n"
+    )
+    (one,) = predicted(path).phases
+    assert (one.phase, one.backend, one.when) == ("inference", "native", "")
+
+
+def test_a_server_that_an_attribute_holds(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "from vllm import LLM\napp.state.engine = LLM('a')\n"
+        "engine = app.state.engine\nengine.generate(x)\n"
+    )
+    (one,) = predicted(path).phases
+    assert (one.phase, one.shown) == ("inference", "what vLLM chooses for the GPU and the model")

@@ -38,9 +38,10 @@ def stages(reading: Reading, wanted: Wanted) -> list[Stage]:
         return [Stage("inference")]
     found = _stages(reading)
     served = next((one for one in reading.calls if _serves(one)), None)
-    if served is None or any(one.name == "inference" and one.said for one in found):
-        return found
     loads = any(one.what in ("pipeline", "language model") for one in reading.calls)
+    runs = any(one.name == "inference" and one.said for one in found)
+    if served is None or (runs and loads):
+        return found
     training = [one for one in found if one.name == "training" and (loads or one.said)]
     return [*training, Stage("inference", said=served, served=True)]
 

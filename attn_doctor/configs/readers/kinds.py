@@ -50,6 +50,7 @@ _FINETRAINERS = (
 _LAUNCHES = re.compile(r"(?:.*/)?finetrainers[\w-]*/(?:.*/)?(?:train|inference)\w*\.py")
 _SIMPLETUNER = ("model_family", "attention_mechanism", "data_backend_config")
 _WORKFLOW = "comfyui-workflow"
+_NO_MODEL = "no node loads or samples a model through ComfyUI, so the code of other nodes decides"
 _SD_SCRIPTS = "sd-scripts"
 _FORMS: dict[str, Form] = {
     ".json": "json",
@@ -243,7 +244,8 @@ def _data(base: Reading, text: str, path: Path) -> Reading:
         one = formats()[_WORKFLOW]
         wanted = {choice.key: tuple(choice.values) for choice in one.choice}
         found = workflow.choices_of(data, text, wanted)
-        return replace(base, form="workflow", format=_WORKFLOW, settings=found)
+        own = _NO_MODEL if workflow.without_models(data) else ""
+        return replace(base, form="workflow", format=_WORKFLOW, settings=found, own=own)
     every = flat.of_data(data, text)
     format_, nested = _format_in(every, flat.mappings_of_data(data, every))
     family = settings.get("model_family")

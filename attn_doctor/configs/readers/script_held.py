@@ -42,6 +42,8 @@ class _Code(NamedTuple):
     """Functions and what they return."""
     imported: Mapping[str, str]
     """The module of each name that is imported."""
+    names: Mapping[str, str]
+    """The own name of each that is imported under another."""
 
 
 def held(nodes: Sequence[Node], imported: Mapping[str, str]) -> Held:
@@ -66,8 +68,11 @@ def _code(nodes: Sequence[Node], imported: Mapping[str, str]) -> _Code:
     returned: list[tuple[str, ast.expr]] = []
     functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
     calls: list[ast.Call] = []
+    names: dict[str, str] = {}
     for node, _, scope in nodes:
-        if isinstance(node, ast.Assign):
+        if isinstance(node, ast.ImportFrom):
+            names |= {one.asname: one.name for one in node.names if one.asname}
+        elif isinstance(node, ast.Assign):
             assigned += [(target, node.value) for target in node.targets]
         elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
             assigned.append((node.target, node.value))
@@ -77,7 +82,7 @@ def _code(nodes: Sequence[Node], imported: Mapping[str, str]) -> _Code:
             functions[node.name] = node
         elif isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
             returned += [(scope.name, node.value)] if isinstance(scope, _FUNCTION) else []
-    return _Code(assigned, calls, functions, returned, imported)
+    return _Code(assigned, calls, functions, returned, imported, names)
 
 
 def _hold(target: ast.expr, value: ast.expr, found: dict[str, str], code: _Code) -> None:
@@ -126,20 +131,29 @@ def _kind(value: ast.expr, found: Held, code: _Code) -> str:
         return "" if inside == "model" else inside  # model["id"] of a configuration
     if not isinstance(value, ast.Call):
         return of_name(dotted(value), found)
-    name = last_name(value.func)
+    return _made(value, code) or _passed_on(value, found, code)
+
+
+def _made(value: ast.Call, code: _Code) -> str:
+    """What a call makes or loads; empty for another call."""
+    name, module = last_name(value.func), code.imported.get(dotted(value.func), "")
     if name in _LOADS and isinstance(value.func, ast.Attribute):
-        owner = last_name(value.func.value)
-        # PeftModel.from_pretrained(model, "adapter")
-        given = _kind(value.args[0], found, code) if value.args and "Peft" in owner else ""
-        return given or _of_class(owner)
-    if name in SERVERS and code.imported.get(dotted(value.func), "").startswith(("vllm", "sglang")):
+        return _of_class(last_name(value.func.value))
+    if "Pipeline" in code.names.get(name, name) and name[:1].isupper():
+        return "pipeline"  # FluxPipeline(…)
+    if name in SERVERS and module.startswith(("vllm", "sglang")):
         return "server"
-    if name == "pipeline" and code.imported.get(dotted(value.func), "").startswith("transformers"):
-        return "runner"
+    return "runner" if name == "pipeline" and module.startswith("transformers") else ""
+
+
+def _passed_on(value: ast.Call, found: Held, code: _Code) -> str:
+    """What a call gives back of what it is called on, or of its first argument."""
+    name = last_name(value.func)
     if name in _SAME and isinstance(value.func, ast.Attribute):
         return _kind(value.func.value, found, code)
-    if name in _WRAPS:
-        return _kind(value.args[0], found, code) if value.args else ""
+    peft = name in _LOADS and "Peft" in dotted(value.func)  # PeftModel.from_pretrained(model, …)
+    if (name in _WRAPS or peft) and value.args:
+        return _kind(value.args[0], found, code)
     return found.get(f"{name}()", "")
 
 

@@ -95,15 +95,19 @@ def _under(
         if not isinstance(each, ast.AST):
             continue
         yield Node(each, when, scope)
-        if isinstance(each, ast.If) and not each.orelse and _leaves(each.body):
+        if isinstance(each, ast.If) and not each.orelse and _leaves(each):
             when = (*when, *otherwise(tested(each.test, lines)))
 
 
-def _leaves(body: Sequence[ast.stmt]) -> bool:
-    """A branch chooses attention and returns, so that what follows it is for the other one."""
-    if not body or not isinstance(body[-1], ast.Return):
+def _leaves(branch: ast.If) -> bool:
+    """A branch returns, so that what follows it is for the other one.
+
+    Only where it chooses attention, or where its test speaks of that.
+    """
+    body = branch.body
+    if not body or not isinstance(body[-1], (ast.Return, ast.Raise)):
         return False
-    for statement in body:
+    for statement in (branch.test, *body):
         for one in ast.walk(statement):
             name = one.arg if isinstance(one, ast.keyword) else last_name(one)
             if name and _MATTERS.search(name):

@@ -191,6 +191,12 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
     named = [(of_command(one), one) for one in found[:_COMMANDS]]
     # What its own words start makes the variable of other commands no start.
     words = {name for name, one in named if name and _started(name, one)}
+    words |= {
+        name
+        for name in formats()
+        for other in words
+        if {*formats()[name].variables} & {one.key for one in formats()[other].choice}
+    }
     elsewhere = next(filter(None, map(_other_start, found[:_COMMANDS])), "")
     for name, command in named:
         if not name or (name in words and not _started(name, command)):
@@ -210,7 +216,7 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
             variables=command.variables,
             abridged=any(_LEFT_OUT.fullmatch(word) for word, _ in command.words),
             unset=""
-            if changed
+            if changed or not _started(name, command)
             else " or ".join(
                 filter(None, (unset, _by_image(name, command), _read_by(one, command)))
             ),

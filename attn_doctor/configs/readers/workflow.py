@@ -19,6 +19,12 @@ _PATCHES = re.compile(r"(?i)(?:sage|sparge|flash|radial)_?att|xformers")
 _ASIDE = re.compile(
     r"(?i)florence|caption|llava|llm|vlm|vl\b|vl[-_A-Z]|moondream|janus|phi|depth|sam\d"
 )
+#: Nodes that load or sample a model through ComfyUI, its own or those of packages around them.
+_CORE = re.compile(
+    r"(?i)(?:^|[^a-z])KSampler|SamplerCustom|Checkpoint_?Loader|UNET_?Loader|Guider$"
+    r"|DiffusersLoader|Efficient Loader|easy \w*(?:Loader|Sampler)|DiffusionModelLoader"
+    r"|ModelSampling|ModelPatch|LoraLoader"
+)
 #: States of a node that keep it from running: muted and bypassed.
 _OFF = (2, 4)
 
@@ -60,6 +66,12 @@ def choices_of(
                 own = key if number == 1 else f"{key} {number}"
                 found[own] = Setting(own, value, _line(text, kind), own)
     return found
+
+
+def without_models(data: Mapping[str, Any]) -> bool:
+    """No node loads or samples a model through ComfyUI: what other nodes run is their own."""
+    kinds = [str(one.get("class_type") or one.get("type") or "") for one in _nodes(data)]
+    return bool(kinds) and not any(map(_CORE.search, kinds))
 
 
 def _named(node: Mapping[str, Any], kind: str) -> str:

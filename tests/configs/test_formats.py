@@ -1455,3 +1455,12 @@ def test_vllm_s_variable_beside_the_server_of_verl(engine: str, shown: str, tmp_
     found = [each for each in one.phases if each.phase == "inference"]
     assert (one.title, found[0].shown) == ("verl", shown)
     assert ("vLLM generates" in found[0].when) is (shown == "XFORMERS")
+
+
+def test_a_function_that_adds_options(tmp_path: Path) -> None:
+    start = (
+        'CMD=(vllm serve a)\nadd() {\n  [ -n "$2" ] && CMD+=("$1" "$2")\n}\n'
+        'add --attention-backend "${BACKEND:-}"\n"${CMD[@]}"\n'
+    )
+    (one,) = one_of(tmp_path, "a.sh", start)
+    assert "add in line 5 adds no option for attention" in one.phases[0].when

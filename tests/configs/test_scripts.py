@@ -809,3 +809,27 @@ def test_a_server_that_an_attribute_holds(tmp_path: Path) -> None:
     )
     (one,) = predicted(path).phases
     assert (one.phase, one.shown) == ("inference", "what vLLM chooses for the GPU and the model")
+
+
+_TRIES = (
+    "try:\n    pipe.enable_xformers_memory_efficient_attention()\nexcept OSError:\n    pass\n"
+    "try:\n    pipe.enable_attention_slicing()\nexcept OSError:\n    pass\n"
+)
+
+
+def test_a_later_call_that_sets_all_processors_leaves_the_rest(tmp_path: Path) -> None:
+    one = predicted(script(tmp_path, _TRIES, "StableDiffusionPipeline"))
+    assert [(each.backend, each.when) for each in one.phases] == [
+        ("xformers", "what is tried at line 4 works and what is tried at line 8 fails"),
+        ("_native_math", "what is tried at line 8 works"),
+        ("native", ""),
+    ]
+    # FLUX has no attention in slices.
+    body = "pipe.enable_xformers_memory_efficient_attention()\npipe.enable_attention_slicing()\n"
+    one = predicted(script(tmp_path, body))
+    assert [(each.backend, each.when) for each in one.phases] == [("xformers", "")]
+    one = predicted(script(tmp_path, body, "DiffusionPipeline"))
+    assert [(each.backend, each.when) for each in one.phases][:2] == [
+        ("xformers", "`the model is a U-Net` is false"),
+        ("_native_math", "the model is a U-Net of Stable Diffusion"),
+    ]

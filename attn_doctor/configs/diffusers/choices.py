@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from attn_doctor.configs.readers.settings import Call, Reading
+from attn_doctor.configs.readers.script_tree import otherwise
+from attn_doctor.configs.readers.settings import Branch, Call, Reading
 
 #: What chooses a backend of Diffusers' dispatcher.
 DISPATCHER = ("set_attention_backend", "attention_backend", "DIFFUSERS_ATTN_BACKEND")
@@ -15,6 +16,8 @@ _CHOICES = (
     *DISPATCHER, "attention_provider", "attn_implementation", "xformers", "set_attn_processor",
     "sdpa_kernel", "sdpa switch", "sdpa replaced", "vllm", "variable", "unparsed",
 )  # fmt: skip
+#: What has to hold where the pipeline is not known, so that slices have an effect.
+_UNET = Branch("other", "the model is a U-Net", 0)
 #: Words of functions that replace torch's own, and the backend behind them.
 _REPLACEMENTS = {
     "sage": "sage",
@@ -24,18 +27,41 @@ _REPLACEMENTS = {
 }
 
 
-def choices(reading: Reading) -> Iterator[Call]:
-    """Everything that chooses a backend: the variable first, then calls in their order."""
+def choices(reading: Reading, sliced: bool | None = True) -> Iterator[Call]:
+    """Everything that chooses a backend: the variable first, then calls in their order.
+
+    `sliced`: the models can compute attention in slices; None if that is not known.
+    """
     found = [*_written(reading)]
-    last = {one.on.partition(".")[0]: at for at, one in enumerate(found) if _sets(one)}
     for at, call in enumerate(found):
-        if not _sets(call) or last[call.on.partition(".")[0]] == at:
-            yield call
+        left = _left(call, found[at + 1 :], sliced) if _sets(call) else call
+        if left is not None:
+            yield left
 
 
 def _sets(call: Call) -> bool:
-    """The call replaces all attention processors of a model, and is certain to be reached."""
-    return call.what in ("xformers", "set_attn_processor") and not call.when
+    """The call replaces all attention processors of a model."""
+    return call.what in ("xformers", "set_attn_processor")
+
+
+def _left(call: Call, later: Sequence[Call], sliced: bool | None) -> Call | None:
+    """A call with the conditions that later ones on its object leave it; None for none."""
+    when = call.when
+    for one in later:
+        same = one.on.partition(".")[0] == call.on.partition(".")[0]
+        further = tuple(each for each in one.when if each not in when)
+        idle = one.detail == "sliced" and sliced is False
+        # Which of two functions is called last, and whether, is not known.
+        if idle or not (_sets(one) and same) or any(each.kind == "called" for each in further):
+            continue
+        if one.detail == "sliced" and sliced is None:
+            further = (*further, _UNET)
+        if not further:
+            return None
+        alike = (one.value, one.detail) == (call.value, call.detail)
+        if not alike and not any(each.opposite() in when for each in further):
+            when = (*when, *otherwise(further))
+    return replace(call, when=when)
 
 
 def _written(reading: Reading) -> Iterator[Call]:

@@ -94,7 +94,8 @@ class _Script:
         found: list[Finding] = []
         said: list[str] = []
         taken: list[tuple[Call, Phase]] = []
-        for call in choices(self._reading):
+        sliced = False if self._unsliced() else True if self._has_unet() else None
+        for call in choices(self._reading, sliced):
             if not self._concerns(call):
                 continue
             where = self._reading.place(call.line)

@@ -161,6 +161,8 @@ class Reading(Struct, frozen=True, kw_only=True):
     """Why another program may read it: several sections, of which a program takes one."""
     script: str = ""
     """A script of the command that the user may have written, whose code decides."""
+    functions: tuple[str, ...] = ()
+    """The functions of a start script."""
     image: str = ""
     """Variables that a Dockerfile or compose file beside it sets, with that file; else empty."""
     why: str = ""

@@ -24,6 +24,8 @@ _COMMANDS = 5_000
 _LEFT_OUT = re.compile(r"[(\[<]*(?:\.{3}|…)[)\]>]*")
 #: Programs without an image of their authors: what another's image starts is not known.
 _WITHOUT_IMAGE = ("comfyui", "forge", "sdnext")
+#: `add_param() {`
+_FUNCTION = re.compile(r"^\s*(?:function\s+)?([A-Za-z_]\w{0,100})\s*\(\)", re.MULTILINE)
 #: Start scripts of programs other than web UIs of Stable Diffusion.
 _LAUNCHERS = re.compile(
     r"(?i)[\w.-]*(?:comfy|fooocus|invoke|swarm|kohya|onetrainer|musubi)[\w.-]*\.(?:bat|cmd|sh|py)"
@@ -41,6 +43,7 @@ def started(base: Reading, text: str, known: Mapping[str, str] | None = None) ->
     `known`: variables of its environment.
     """
     found = commands.of_shell(text, known)
+    base = replace(base, functions=tuple(_FUNCTION.findall(text)))
     ways = _followed_ways(text, {line for one in found for line in _branching(one)}, known)
     if not ways:
         return known_in(base, found)
@@ -197,6 +200,7 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
         for other in words
         if {*formats()[name].variables} & {one.key for one in formats()[other].choice}
     }
+    helper = {name: _helper(formats()[name], base.functions, found) for name in words}
     elsewhere = next(filter(None, map(_other_start, found[:_COMMANDS])), "")
     for name, command in named:
         if not name or (name in words and not _started(name, command)):
@@ -218,7 +222,10 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
             unset=""
             if changed or not _started(name, command)
             else " or ".join(
-                filter(None, (unset, _by_image(name, command), _read_by(one, command)))
+                filter(
+                    None,
+                    (unset, _by_image(name, command), _read_by(one, command), helper.get(name)),
+                )
             ),
             when=command.when,
             branches=changed,
@@ -232,6 +239,17 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
 def _started(name: str, command: Command) -> bool:
     """The words of a command start the program, and not only a variable speaks of it."""
     return of_command(replace(command, variables={})) == name
+
+
+# add_param "--attention-backend" "${ATTENTION_BACKEND:-}"
+def _helper(one: Format, functions: Sequence[str], found: Sequence[Command]) -> str:
+    """A function of the script that gets an option of the program, and may add it."""
+    keys = {choice.key for choice in one.choice}
+    for command in found[:_COMMANDS]:
+        if command.words and command.words[0][0] in functions and keys & {*command.options()}:
+            word, line = command.words[0]
+            return f"{word} in line {line}"
+    return ""
 
 
 def _other_start(command: Command) -> str:

@@ -88,7 +88,7 @@ def table_texts() -> frozenset[str]:
 @cache
 def program_words() -> frozenset[str]:
     """The words of all texts in the program, and of typer's errors, without a plural's s."""
-    files = [*PACKAGE.rglob("*.py"), *Path(typer.__file__).parent.glob("_click/*.py")]
+    files = [*PACKAGE.rglob("*.py"), *Path(typer.__file__).parent.rglob("*.py")]
     return frozenset(word for file in files for text in _literals(file) for word in _words(text))
 
 

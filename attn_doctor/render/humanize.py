@@ -24,8 +24,10 @@ def age(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time, roughly: `40 s`, `3 min`, `1 h 20 min`."""
+    """A length of time, roughly: `40 s`, `2.5 min`, `9 min`, `1 h 20 min`."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
+    if seconds < 300:  # a whole minute would be a third of it
+        return f"{round(seconds / 30) / 2:g} min"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -195,7 +195,7 @@ def test_a_bar_on_a_terminal(
 
 def test_spans() -> None:
     assert [span(n) for n in (0.2, 40, 100, 5000, 8000)] == [
-        "1 s", "40 s", "2 min", "83 min", "2 h 13 min",
+        "1 s", "40 s", "1.5 min", "83 min", "2 h 13 min",
     ]  # fmt: skip
 
 

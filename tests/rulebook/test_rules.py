@@ -198,6 +198,7 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
         "finetrainers/flash-attn-2-7",
         "diffusers/flash-attn-too-old",
         "diffusers/flash-attn-before-2-7",
+        "diffusers/flash-attn-before-2-7-ignored",
     ),
     "sageattention>=2.1.1": (
         "finetrainers/sageattention-too-old",

@@ -283,6 +283,8 @@ def _is_open(text: str) -> bool:
 
 def _sentences(words: str, known: Catalogue, deep: int) -> str | None:
     """Several sentences, of which each has a translation."""
+    if " · " in words:
+        return None
     said = _parts(_SENTENCES.split(words), " ", known, deep)
     return said.replace("。 ", "。") if said else None
 

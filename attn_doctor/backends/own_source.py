@@ -17,8 +17,8 @@ _ID = "dispatcher-known"
 
 def requirement(facts: Facts, framework: str, backend: str, source: str) -> Requirement | None:
     """What the source says against the catalogue's answer for a backend; None if nothing."""
-    if backend == "xformers":
-        return _xformers(facts, source)
+    if backend == "xformers" and (changed := _xformers(facts, source)):
+        return changed
     found = facts.dispatcher
     if framework not in _CALLS or not found.reference:
         return None

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from attn_doctor import derived
+from attn_doctor.backends import own_source
 from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.matrix import matrix, requirements
 from attn_doctor.backends.readiness import Readiness
@@ -211,6 +212,14 @@ def test_a_listed_release_with_another_file() -> None:
     )
     assert facts(Dispatcher(checksum="0" * 64), "0.42.1").newer_releases is None
     assert facts(Dispatcher(checksum=""), "0.34.0").newer_releases is None
+
+
+def test_changed_code_for_xformers_is_unknown_too() -> None:
+    found = facts(describe(SOURCE.replace('"2.6.3"', '"2.7.0"'), "1" * 64))
+    found = replace(found, dispatcher=replace(found.dispatcher, changed=("xformers",)))
+    own = own_source.requirement(found, "diffusers", "xformers", "")
+    assert own is not None
+    assert "other code for xformers than 0.42.1" in own.text
 
 
 def test_rows_of_names_that_changed_came_and_went() -> None:

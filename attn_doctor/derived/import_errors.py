@@ -59,13 +59,14 @@ def _torchvision(facts: Facts) -> str:
 def _flash_attn(facts: Facts) -> str:
     """Return why Diffusers fails with flash-attn, which it imports where it is installed.
 
-    0.35 imports flash-attn from 2.6.3 on without catching an error (0.35.2 was run); 0.42.1 catches
-    it. The releases between them were not tried, so nothing is said of them.
+    0.35 and 0.36 import flash-attn from 2.6.3 on without catching an error (0.35.2 was run, 0.36.0
+    with a stub of 2.6.3; 0.37.0 catches it, by its source). 0.36 needs functions of 2.7.0.
     """
     flash, diffusers = facts.flash_attn, facts.diffusers
-    uncaught = parts(diffusers.version or "")[:2] == (0, 35)
-    concerned = uncaught and parts(flash.version or "") >= (2, 6, 3)
-    if not flash.installed or not concerned:
+    release, version = parts(diffusers.version or "")[:2], parts(flash.version or "")
+    if not flash.installed or release not in ((0, 35), (0, 36)) or version < (2, 6, 3):
         return ""
+    if release == (0, 36) and version < (2, 7):
+        return f"it imports functions of flash-attn 2.7.0, and {flash.version} is installed"
     error = extensions.package_load_error("flash_attn", facts)
     return f"it imports flash_attn, which fails: {error}" if error else ""

@@ -84,7 +84,9 @@ def test_a_diffusers_that_torch_is_too_old_for(
     assert bool(failing and diffusers(failing).import_error) is bool(failing)
 
 
-@pytest.mark.parametrize(("version", "fails"), [("0.35.2", True), ("0.42.1", False)])
+@pytest.mark.parametrize(
+    ("version", "fails"), [("0.35.2", True), ("0.36.0", True), ("0.42.1", False)]
+)
 def test_a_broken_flash_attn_stops_diffusers_that_does_not_catch_it(
     version: str, fails: bool
 ) -> None:
@@ -96,6 +98,26 @@ def test_a_broken_flash_attn_stops_diffusers_that_does_not_catch_it(
         extensions=(replace(broken, fault="it is empty"),),
     )
     assert bool(derive(facts, library.tables()).diffusers.import_error) is fails
+
+
+@pytest.mark.parametrize(
+    ("release", "flash", "fails"),
+    [
+        ("0.36.0", "2.6.3", True),
+        ("0.36.0", "2.7.0", False),
+        ("0.36.0", "2.6.2", False),
+        ("0.35.2", "2.6.3", False),
+        ("0.37.0", "2.6.3", False),
+    ],
+)
+def test_an_older_flash_attn_stops_diffusers_0_36(release: str, flash: str, fails: bool) -> None:
+    facts = Facts(
+        torch=Torch(installed=True, version="2.9.0"),
+        diffusers=Package(installed=True, version=release, import_error=""),
+        flash_attn=Package(installed=True, version=flash),
+    )
+    error = derive(facts, library.tables()).diffusers.import_error
+    assert error == ("it imports functions of flash-attn 2.7.0, and 2.6.3 is installed" * fails)
 
 
 @pytest.mark.parametrize(

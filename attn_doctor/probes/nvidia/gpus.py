@@ -116,13 +116,18 @@ _SOURCES = {
 }
 
 
+#: More GPUs than any machine has.
+_MOST = 1024
+
+
 def from_nvml(
     answer: Mapping[str, Any], unanswered: str, environ: Mapping[str, str], gaps: Gaps
 ) -> tuple[Gpu, ...]:
     """Return the GPUs of NVML's answer; `unanswered` is the reason for missing answers."""
     found = list(answer.get("gpus", ()))
-    while len(found) < (answer.get("count") or 0):
-        found.append({"index": len(found), "errors": {}})
+    # A library that is not NVIDIA's, or a recording, may count any number.
+    count = min(answer.get("count") or 0, _MOST)
+    found += [{"index": index, "errors": {}} for index in range(len(found), count)]
     gpus = tuple(_gpu(one, unanswered, gaps) for one in found)
     mig = [tuple(one.get("mig_uuids") or ()) for one in found]
     return _with_visibility(gpus, mig, environ, gaps)

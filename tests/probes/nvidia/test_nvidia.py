@@ -661,3 +661,8 @@ def test_a_machine_without_readable_files() -> None:
     driver, gpus, gaps = read({"platform": {"answer": platform}})
     assert (driver.state, gpus) == (None, None)
     assert "/sys is not mounted" in gaps["driver.state"]
+
+
+def test_a_count_without_end_takes_little_memory() -> None:
+    _, gpus, _ = read(linux(nvml(count=10**100, gpus=[])))
+    assert len(gpus or ()) == 1024

@@ -867,6 +867,19 @@ def test_settings_in_a_notebook(
     assert one.phases[0].why.startswith(f"cell 2, line {place}: ")
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_notebook_whose_cells_are_one_line_each(
+    indent: int | None, whole: bool, tmp_path: Path
+) -> None:
+    data = json.loads(notebook("import os\nimport sys\nx = 1", "import os\n" + GIVEN, "x = 2"))
+    for cell in data["cells"] if whole else data["cells"][:1]:
+        cell["source"] = "".join(cell["source"])
+    (one,) = one_of(tmp_path, "a.ipynb", json.dumps(data, indent=indent))
+    assert (one.title, one.phases[0].backend) == ("LLaMA-Factory", "flash")
+    assert one.phases[0].why.startswith("cell 2, line 6: ")
+
+
 def test_options_that_the_compose_file_beside_a_script_holds(tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").write_text(
         "services:\n  ui:\n    build: .\n    environment:\n      - UI_ARGS=--use-sage-attention\n"

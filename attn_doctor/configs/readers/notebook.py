@@ -16,6 +16,9 @@ _WRITES = ("%%writefile", "%%file")
 _SHELLS = ("%%bash", "%%sh", "%%script", "%%shell")
 _PYTHON = ("%%time", "%%timeit", "%%capture", "%%prun", "%%python", "%%python3")
 
+#: Lines of the file that may lie between two lines of code, such as the output of a cell.
+_FAR = 2000
+
 
 class Notebook(Struct, frozen=True):
     """The code of a notebook, line by line where it is in the file."""
@@ -39,12 +42,16 @@ def read_notebook(text: str, name: str) -> Notebook:
     cells = data.get("cells") if isinstance(data, dict) else None
     if not isinstance(cells, list):
         raise ConfigError(f"{name}: not a notebook: it has no cells")
-    places = _Places(text)
-    size = len(places.lines)
+    sources = {
+        number: _source(cell)
+        for number, cell in enumerate(cells, 1)
+        if isinstance(cell, dict) and cell.get("cell_type") == "code"
+    }
+    places = _places(text, sources, cells)
+    size = max((at for one in places.values() for at in one), default=0) + 1
     sheets = _Sheets([""] * size, [""] * size, {}, {})
-    for number, cell in enumerate(cells, 1):
-        if isinstance(cell, dict) and cell.get("cell_type") == "code":
-            _read_cell(number, _source(cell), places, sheets)
+    for number, lines in sources.items():
+        _read_cell(number, lines, places[number], sheets)
     files = {name: "\n".join(lines) for name, lines in sheets.files.items() if lines}
     return Notebook("\n".join(sheets.code), "\n".join(sheets.shell), sheets.where, files)
 
@@ -58,7 +65,7 @@ class _Sheets(Struct):
     files: dict[str, list[str]]
 
 
-def _read_cell(number: int, lines: list[str], places: _Places, sheets: _Sheets) -> None:
+def _read_cell(number: int, lines: list[str], places: list[int], sheets: _Sheets) -> None:
     magic, _, rest = (lines[0] if lines else "").strip().partition(" ")
     own: list[str] | None = None
     if magic in _WRITES:
@@ -67,14 +74,7 @@ def _read_cell(number: int, lines: list[str], places: _Places, sheets: _Sheets) 
         own = sheets.shell
     elif magic.startswith("%%") and magic not in _PYTHON:
         own = []
-    taken = -1
-    for at, line in enumerate(lines, 1):
-        place = places.of(line)
-        if place == taken or place >= len(sheets.code):  # a whole cell on one line of the file
-            sheets.code.append("")
-            sheets.shell.append("")
-            place = len(sheets.code) - 1
-        taken = place
+    for at, (line, place) in enumerate(zip(lines, places, strict=True), 1):
         sheets.where[place + 1] = f"cell {number}, line {at}"
         if own is None:
             _read_line(line, place, sheets)
@@ -109,19 +109,37 @@ def _shell(line: str) -> str:
     return line.lstrip("!%")
 
 
-class _Places:
-    """Finds lines of code in the file, from the top down."""
+def _places(text: str, sources: Mapping[int, list[str]], cells: list[Any]) -> dict[int, list[int]]:
+    """The line of the file that holds each line of code.
 
-    def __init__(self, text: str) -> None:
-        self.lines = text.splitlines()
-        self._at = 0
+    Where a cell or the file is one line, the lines of code are counted instead.
+    """
+    found: dict[int, list[int]] = {}
+    lines, at = text.splitlines(), 0
+    for number, source in sources.items():
+        found[number] = []
+        whole = isinstance(cells[number - 1].get("source"), str) and len(source) > 1
+        for line in source:
+            place = -1 if whole else _place(line, lines, at)
+            if place < 0:
+                return _counted(sources)
+            found[number].append(place)
+            at = place + 1
+    return found
 
-    def of(self, line: str) -> int:
-        """The index of the file's line that holds `line`; the last one found if there is none."""
-        wanted = json.dumps(line, ensure_ascii=False)[1:-1]
-        ascii_ = json.dumps(line)[1:-1]
-        for at in range(self._at, min(len(self.lines), self._at + 2000)):
-            if wanted in self.lines[at] or ascii_ in self.lines[at]:
-                self._at = at + 1
-                return at
-        return max(0, self._at - 1)
+
+def _place(line: str, lines: list[str], start: int) -> int:
+    """The index of the first line of the file from `start` that holds `line`; -1 if none does."""
+    wanted = (json.dumps(line, ensure_ascii=False)[1:-1], json.dumps(line)[1:-1])
+    for at in range(start, min(len(lines), start + _FAR)):
+        if any(one in lines[at] for one in wanted):
+            return at
+    return -1
+
+
+def _counted(sources: Mapping[int, list[str]]) -> dict[int, list[int]]:
+    start, found = 0, {}
+    for number, source in sources.items():
+        found[number] = [*range(start, start + len(source))]
+        start += len(source)
+    return found

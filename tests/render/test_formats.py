@@ -66,8 +66,15 @@ def test_markdown_from_the_machine_is_text_not_markup() -> None:
     evil = replace(OLD_DRIVER, title="<script>|a|`b`*c*", why="[x](http://y)")
     shown = markdown(Diagnosis(facts=FACTS, findings=(evil,), rules=1))
     assert "<script>" not in shown
-    assert r"\<script\>\|a\|\`b\`\*c\*" in shown
+    assert r"\<script\>\|a\|`b`\*c\*" in shown
     assert r"\[x\](http://y)" in shown
+
+
+def test_code_that_a_rule_names_is_code_in_markdown() -> None:
+    named = replace(OLD_DRIVER, title="Use `--python`", why="`a_b(c=1)`, not `<b>` or `*x`")
+    shown = markdown(Diagnosis(facts=FACTS, findings=(named,), rules=1))
+    assert "Use `--python`" in shown
+    assert r"`a_b(c=1)`, not \`\<b\>\` or \`\*x\`" in shown
 
 
 def test_one_rule_on_several_gpus_is_one_problem() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from attn_doctor._version import __version__
 from attn_doctor.explain.explanation import Explanation, Guess, RankedCause
 from attn_doctor.render.explanation.text import confidence_in_words, guess_in_words
-from attn_doctor.render.findings.markdown import escape, fenced, fix_lines
+from attn_doctor.render.findings.markdown import escape, fenced, fix_lines, prose
 from attn_doctor.render.findings.summary import caveats
 from attn_doctor.rulebook.pages import page
 
@@ -30,14 +30,14 @@ def markdown(found: Explanation) -> str:
 
 
 def _match(match: RankedCause, found: Explanation) -> Iterator[str]:
-    yield f"**{escape(match.title)}**"
+    yield f"**{prose(match.title)}**"
     yield ""
     yield f"{escape(match.file)}, line {match.line}:"
     yield ""
     yield from (*fenced("", match.excerpt.splitlines()), "")
-    yield f"{escape(match.why)}"
+    yield f"{prose(match.why)}"
     yield ""
-    yield f"- {escape(match.verdict)}"
+    yield f"- {prose(match.verdict)}"
     yield f"- cause `{match.cause}`, {confidence_in_words(match.confidence)}; rule `{match.rule}`"
     if address := page(match.rule):
         yield f"- page: <{address}>"
@@ -47,12 +47,12 @@ def _match(match: RankedCause, found: Explanation) -> Iterator[str]:
 
 
 def _guess(guess: Guess, found: Explanation) -> Iterator[str]:
-    yield f"**{escape(guess.title)}**"
+    yield f"**{prose(guess.title)}**"
     yield ""
     yield f"{escape(guess.file)}, line {guess.line}:"
     yield ""
     yield from (*fenced("", guess.excerpt.splitlines()), "")
-    yield f"{escape(guess_in_words(guess))}"
+    yield f"{prose(guess_in_words(guess))}"
     yield ""
     for label, value in (("found", guess.seen), ("wanted", guess.wanted)):
         if value:
@@ -64,6 +64,6 @@ def _guess(guess: Guess, found: Explanation) -> Iterator[str]:
 
 def _further(match: RankedCause) -> Iterator[str]:
     yield (
-        f"- also line {match.line}: {escape(match.title)} (cause `{match.cause}`, rule"
-        f" `{match.rule}`, {escape(match.verdict)})"
+        f"- also line {match.line}: {prose(match.title)} (cause `{match.cause}`, rule"
+        f" `{match.rule}`, {prose(match.verdict)})"
     )

@@ -8,7 +8,7 @@ from attn_doctor._version import __version__
 from attn_doctor.backends.readiness import Matrix
 from attn_doctor.findings import Diagnosis, Severity
 from attn_doctor.render.backends.labels import short_form
-from attn_doctor.render.findings.markdown import escape, markdown
+from attn_doctor.render.findings.markdown import escape, markdown, prose
 from attn_doctor.render.findings.summary import blocks, header
 from attn_doctor.render.grouping import problems, tally
 
@@ -51,5 +51,5 @@ def _backends(matrix: Matrix, diagnosis: Diagnosis) -> list[str]:
 def _problems(diagnosis: Diagnosis) -> Iterator[str]:
     for one in problems(diagnosis):
         subject = f" ({one.subjects})" if one.subjects else ""
-        title = escape(one.finding.title + subject)
+        title = prose(one.finding.title + subject)
         yield f"- {_MARKS[one.severity]} {title} (`{one.finding.rule}`)"

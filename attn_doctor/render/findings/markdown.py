@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from attn_doctor.configs.prediction import Prediction
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
+_CODE = re.compile(r"\\`(.*?)\\`")
+#: Code of options and calls, escaped: no sign in it could begin markup.
+_PLAIN = re.compile(r"(?:[\w.,:=/+() -]|\\_)+")
 
 
 def markdown(
@@ -77,9 +80,9 @@ def _problems(diagnosis: Diagnosis) -> Iterator[str]:
 def _problem(problem: Problem, diagnosis: Diagnosis) -> Iterator[str]:
     finding = problem.finding
     subject = f" ({problem.subjects})" if problem.subjects else ""
-    yield f"#### {problem.severity.value}: {escape(finding.title + subject)}"
+    yield f"#### {problem.severity.value}: {prose(finding.title + subject)}"
     yield ""
-    yield escape(finding.why)
+    yield prose(finding.why)
     yield ""
     if finding.because:
         yield "| fact | seen | wanted |"
@@ -100,8 +103,8 @@ def _problem(problem: Problem, diagnosis: Diagnosis) -> Iterator[str]:
 def fix_lines(fixes: Iterable[Fix], facts: Facts) -> Iterator[str]:
     """Each fix as a paragraph, with its commands and code."""
     for fix in fixes:
-        manual = escape(fix.manual)
-        yield f"**Fix:** {escape(fix.title)}" + (f" — {manual}" if manual else "")
+        manual = prose(fix.manual)
+        yield f"**Fix:** {prose(fix.title)}" + (f" — {manual}" if manual else "")
         commands = shell_lines(fix, facts)
         if commands:
             yield from ("", *fenced("sh", commands))
@@ -147,3 +150,12 @@ def fenced(language: str, lines: Iterable[str]) -> list[str]:
 def escape(text: str) -> str:
     """`text` from the machine, so that none of it is markup. Escaped, no secret would be seen."""
     return _MARKUP.sub(r"\\\1", redact(clean(text)))
+
+
+def prose(text: str) -> str:
+    """The escaped text of a rule, in which plain code between backticks is shown as code."""
+    return _CODE.sub(_code, escape(text))
+
+
+def _code(found: re.Match[str]) -> str:
+    return f"`{found[1].replace(chr(92), '')}`" if _PLAIN.fullmatch(found[1]) else found[0]

@@ -12,7 +12,7 @@ from attn_doctor._version import __version__
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Severity
 from attn_doctor.render.findings.locations import fingerprint, location
-from attn_doctor.render.findings.markdown import escape
+from attn_doctor.render.findings.markdown import prose
 from attn_doctor.render.findings.plain import details, headline
 from attn_doctor.render.findings.summary import caveats
 from attn_doctor.render.grouping import unchecked
@@ -71,7 +71,7 @@ def _rule(name: str, rule: Rule | None, found: Iterable[Finding], facts: Facts) 
     }
     if rule:
         links = "".join(f"\n- <{link}>" for link in rule.evidence)
-        described["help"] = {"text": why, "markdown": f"{escape(why)}\n\nEvidence:\n{links}\n"}
+        described["help"] = {"text": why, "markdown": f"{prose(why)}\n\nEvidence:\n{links}\n"}
     helps = (page(name), *finding.evidence)
     if found_at := next(filter(None, helps), ""):
         described["helpUri"] = found_at

@@ -122,6 +122,10 @@ def test_a_notebook_gets_a_part_of_a_page() -> None:
         assert rule in ("body.attn-doctor", ".attn-doctor.attn-doctor")
     # The notebook's own rules make each second row white, and its text dark.
     assert "tr:nth-child(n){background:none;color:var(--text)}" in part
+    # Its theme chooses the colours; a page of its own follows the screen.
+    for theme in ("data-jp-theme-light=false", "vscode-dark", "vscode-light"):
+        assert theme in part
+        assert theme not in result.html()
     for other in (attn_doctor.check(facts=H200), attn_doctor.explain(LOG, machine=False)):
         assert '<div class="attn-doctor">' in other._repr_html_()
 

@@ -95,16 +95,23 @@ def colours(*, dark: bool) -> str:
     )
 
 
-def style() -> str:
-    """The style of a page. Paper is light, whatever the screen is."""
+def style(*, notebook: bool = False) -> str:
+    """The style of a page. Paper is light, whatever the screen is.
+
+    In a notebook the colours are those of its own theme, where Jupyter or VS Code states it.
+    """
     light, dark = f"{_LIGHT};{colours(dark=False)};", f"{_DARK};{colours(dark=True)}"
     states = "".join(
         f".{name}{{color:var(--{name});background:var(--{name}-ground)}}" for name in COLOURS
     )
+    themes = (
+        f"[data-jp-theme-light=true] &,.vscode-light &{{{light}color-scheme:light}}"
+        f"@media screen{{[data-jp-theme-light=false] &,.vscode-dark &{{{dark}color-scheme:dark}}}}"
+    )
     return (
         "body.attn-doctor{margin:0}"
         f".attn-doctor.attn-doctor{{{light}@media screen and (prefers-color-scheme:dark){{{dark}}}"
-        f"{_STYLE}{states}}}"
+        f"{_STYLE}{states}{themes if notebook else ''}}}"
     )
 
 
@@ -141,4 +148,4 @@ def fragment(written: str) -> str:
     for name, kind in _PARTS.items():
         body = body.replace(f'<{name} class="{kind}">', f'<div class="{kind}">')
         body = body.replace(f"</{name}>", "</div>")
-    return f'<style>{style()}</style><div class="attn-doctor">{body}</div>'
+    return f'<style>{style(notebook=True)}</style><div class="attn-doctor">{body}</div>'

@@ -36,8 +36,8 @@ class Cache(Struct, frozen=True, kw_only=True):
     network: bool | None = None
     """Its file system is on another machine."""
     volatile: bool | None = None
-    """Its files are lost at reboot or when the container ends: it is in the temporary directory, in
-    memory, or in a container's own layer."""
+    """Its files can be lost at reboot or when the container ends: it is in /tmp, in memory, or in a
+    container's own layer."""
     stale_locks: int | None = None
     """Lock files of extension builds older than an hour; no running build leaves such a lock."""
     danger: str | None = None

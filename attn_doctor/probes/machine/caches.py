@@ -241,8 +241,11 @@ def _day_and_time(seconds: float) -> str:
 
 
 def _volatile(host: Host, path: str, mount: Mount | None) -> bool | None:
-    """Whether it is lost when the machine restarts or the container ends."""
-    if host.join(path, "").startswith(host.join(_temporary(host), "")):
+    """Whether it can be lost when the machine restarts or the container ends.
+
+    A temporary folder elsewhere, such as TMPDIR on a local disk or Windows' own, outlives both.
+    """
+    if not host.windows and host.join(path, "").startswith("/tmp/"):  # noqa: S108
         return True
     return mount.filesystem in VOLATILE if mount is not None else None
 

@@ -74,6 +74,10 @@ def state(seen: Traces) -> DriverState | None:
         return "not-answering"
     if seen.code == 0:
         return _running(seen)
+    if seen.code == OPERATING_SYSTEM and seen.container:
+        # The cgroup of the container blocks the devices, in WSL too:
+        # https://github.com/microsoft/WSL/issues/9962
+        return "no-permission"
     if seen.code in (OPERATING_SYSTEM, DRIVER_NOT_LOADED) and seen.wsl:
         # The library is there without a usable driver: /dev/dxg or driver files of Windows are
         # missing, or the GPU is in TCC mode, which WSL cannot use.

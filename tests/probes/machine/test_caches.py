@@ -174,7 +174,6 @@ def test_caches_that_do_not_exist(here: Path) -> None:
     assert all((one.bytes, one.entries, one.last_modified) == (0, 0, "") for one in found.values())
     assert all(one.complete and one.writable for one in found.values())
     assert not any(one.danger or one.stale_locks for one in found.values())
-    assert found["inductor"].volatile
     assert gaps == {}
     assert not any(question.startswith("measure") for question in recording.answers)
     # Nothing was made by looking.
@@ -281,6 +280,15 @@ def test_the_file_system_of_a_cache(
         kind,
     )
     assert gaps == {}
+
+
+@pytest.mark.parametrize(("folder", "volatile"), [("/tmp", True), ("/scratch", False)])
+def test_a_temporary_folder_on_a_lasting_disk(folder: str, volatile: bool) -> None:
+    mount = {"/proc/self/mountinfo": "27 1 8:1 / / rw - ext4 /dev/sda1 rw\n", f"{folder}/x": ""}
+    more = {f"access {folder} w": {"answer": True}}
+    found, _ = read(machine(mount, environ={"TMPDIR": folder}, more=more))
+    assert (found["inductor"].path or "").startswith(f"{folder}/torchinductor_")
+    assert found["inductor"].volatile is volatile
 
 
 def test_a_folder_beside_the_temporary_directory_is_not_in_it() -> None:

@@ -408,6 +408,13 @@ def test_wsl_libraries_without_a_driver_behind_them(code: int, words: str) -> No
     assert (driver.state, driver.error, gpus) == ("wsl-stub", words, None)
 
 
+def test_a_container_in_wsl_whose_devices_are_blocked() -> None:
+    """https://github.com/microsoft/WSL/issues/9962: the driver works in WSL itself."""
+    blocked = nvml_error(17, "GPU access blocked by the operating system")
+    driver, gpus, _ = read(wsl(files("/.dockerenv"), blocked))
+    assert (driver.state, gpus) == ("no-permission", None)
+
+
 def test_a_linux_driver_inside_wsl_shadows_the_one_of_windows() -> None:
     driver, _, _ = read(wsl(libraries("535.183.01"), nvml_gpus({})))
     assert (driver.state, driver.libcuda) == ("wsl-stub", f"{LIB}/libcuda.so.1")

@@ -202,7 +202,8 @@ def _aligned(cells: Sequence[str], before: Sequence[str]) -> Iterator[str]:
 
 def _said(text: str, known: Catalogue, deep: int) -> str:
     found = _found(text, known, deep)
-    return text if found is None else found
+    # Where all words stay, so do the spaces between them, which may fill columns.
+    return text if found is None or found.split() == text.split() else found
 
 
 def _found(text: str, known: Catalogue, deep: int) -> str | None:
@@ -214,6 +215,7 @@ def _found(text: str, known: Catalogue, deep: int) -> str | None:
     if exact is not None:
         return _filling(exact.strip(), text)
     said = _sentences(words, known, deep) or _list(words, known, deep) or _named(words, known, deep)
+    said = said or _aside(words, known, deep)
     if said is None and words.endswith("."):
         said = _found(words[:-1], known, deep - 1)
         said = None if said is None else said + known.texts.get(".", ".")
@@ -321,6 +323,15 @@ def _parts(parts: Sequence[str], between: str, known: Catalogue, deep: int) -> s
 
 def _joined(parts: Sequence[str], between: str) -> str:
     return _BESIDE.sub(" ", f"\0{between}\0".join(parts)).replace("\0", "")
+
+
+def _aside(words: str, known: Catalogue, deep: int) -> str | None:
+    """A title that has a translation, and its subject in parentheses."""
+    title, opened, subject = words[:-1].rpartition(" (") if words.endswith(")") else ("", "", "")
+    found = _exact(title, known, deep) if opened else None
+    if found is None:
+        return None
+    return found + known.texts.get("(", " (") + subject + known.texts.get(")", ")")
 
 
 def _named(words: str, known: Catalogue, deep: int) -> str | None:

@@ -163,3 +163,16 @@ def test_in_english_no_catalogue_is_loaded(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(language, "catalogue", refused)
     assert Terminal().wrap("no problems", 0) == ["no problems"]
+
+
+def test_a_title_is_translated_beside_its_subject() -> None:
+    title = "This machine has no GPU"
+    for other in OTHERS:
+        said = say(f"{title} (GPU 0)", other)
+        assert said.startswith(say(title, other))
+        assert said.rstrip(")）").endswith("GPU 0")
+
+
+def test_columns_of_words_that_stay_keep_their_spaces() -> None:
+    line = "  x  name-of-a-cause, y  [a/rule]"
+    assert {say(line, language) for language in OTHERS} == {line}

@@ -50,7 +50,7 @@ H213, H214, H215 = torch("2.13.0", sm=90), torch("2.14.0", sm=90), torch("2.15.0
 A211, ADA, B28, B213 = (
     torch("2.11.0", sm=80), torch("2.13.0", sm=89), torch("2.8.0", sm=100), torch("2.13.0", sm=100)
 )  # fmt: skip
-MAC210, MAC211 = torch("2.10.0", "mps"), torch("2.11.0", "mps")
+MAC210, MAC211, MAC213 = (torch(one, "mps") for one in ("2.10.0", "2.11.0", "2.13.0"))
 CPU210, CPU213 = torch("2.10.0", "cpu"), torch("2.13.0", "cpu")
 AMD211, AMD212 = torch("2.11.0", "rocm"), torch("2.12.0", "rocm")
 CUDNN, EFFICIENT, FLASH, MATH = (
@@ -132,7 +132,8 @@ ROWS: tuple[tuple[dict[str, Any], str, AttentionCall, str], ...] = (
     (MAC210, "native", call(64, causal=True), "wrong"),
     (MAC210, "native", call(64, causal=True, dtype="fp32"), "clear"),
     (MAC210, "native", call(64), "except"),
-    (MAC211, "native", call(64, causal=True), "clear"),
+    (MAC211, "native", call(64, causal=True), "wrong"),
+    (MAC213, "native", call(64, causal=True), "clear"),
     (MAC211, "native", call(16384), "except"),
     (MAC211, "native", call(1024), "clear"),
     # ROCm: pytorch #194498

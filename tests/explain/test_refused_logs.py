@@ -49,6 +49,14 @@ ValueError: Expected query, key, and value to have the same dtype, but got query
     "caches/windows-path-too-long": r"""
 Error: No such file or directory: 'C:\\t\\RSBZ\\triton_poi_fused_add_cat_mul_native_layer_norm.json'
 """,
+    "triton/ptxas-too-old": """
+NVIDIA GeForce RTX 5090
+RuntimeError: `ptxas` failed with error code 255
+`ptxas` stderr:
+ptxas error : Entry function '_fwd' uses too much shared data (0x24000 bytes, 0x18c00 max)
+---
+E tensorflow/core: ptxas fatal : Value 'sm_86' is not defined for option 'gpu-name'
+""",
     "driver/wsl-stub": """
 Linux 5.15.0-1057-aws
 Failed to initialize NVML: GPU access blocked by the operating system

@@ -163,8 +163,9 @@ ROWS: tuple[tuple[dict[str, Any], str, AttentionCall, str], ...] = (
     (sage("2.2.0", 89), "sage", call(1024), "except"),
     (sage("2.2.0", 90), "_sage_qk_int8_pv_fp8_cuda_sm90", call(), "except"),
     (sage("2.2.0", 90), "_sage_qk_int8_pv_fp16_cuda", call(), "except"),
-    (package("xformers", "0.0.18"), "xformers", call(33728), "wrong"),
-    (package("xformers", "0.0.18"), "xformers", call(32768), "clear"),
+    (package("xformers", "0.0.18"), "xformers", call(33728), "except"),
+    (package("xformers", "0.0.18"), "xformers", call(32768), "except"),
+    (package("xformers", "0.0.18"), "xformers", call(32767), "clear"),
     (package("xformers", "0.0.19"), "xformers", call(33728), "clear"),
 )
 

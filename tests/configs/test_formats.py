@@ -1108,6 +1108,26 @@ def test_a_node_that_is_not_known(tmp_path: Path) -> None:
     assert one.phases[0].shown == "what ComfyUI was started with"
 
 
+def test_nodes_that_give_a_model_of_their_own(tmp_path: Path) -> None:
+    def said(kind: str, *inputs: dict[str, str], values: tuple[str, ...] = ()) -> tuple[str, str]:
+        node = {
+            "type": kind,
+            "inputs": [*inputs],
+            "outputs": [{"type": "MODEL"}],
+            "widgets_values": [*values],
+        }
+        nodes = {"nodes": [node, {"type": "KSampler"}], "links": []}
+        (one,) = one_of(tmp_path, "flow.json", json.dumps(nodes))
+        return one.phases[0].shown, one.phases[0].undecided
+
+    values = ("a.safetensors", "nunchaku-fp16")
+    assert said("NunchakuFluxDiTLoader", values=values)[0] == "Nunchaku's own attention in fp16"
+    assert said("MineModelLoader")[1] == "the node MineModelLoader is not in the table"
+    started = ("what ComfyUI was started with", "")
+    assert said("MineModelLoader", {"type": "MODEL"}) == started
+    assert said("LoaderGGUF") == started
+
+
 def test_the_entrypoint_of_an_image_may_add_options(tmp_path: Path) -> None:
     content = (
         'ENTRYPOINT ["/start.sh"]\nCMD ["python", "main.py", "--listen", "--disable-xformers"]\n'

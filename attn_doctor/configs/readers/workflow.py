@@ -23,7 +23,7 @@ _ASIDE = re.compile(
 _CORE = re.compile(
     r"(?i)(?:^|[^a-z])KSampler|SamplerCustom|Checkpoint_?Loader|UNET_?Loader|Guider$"
     r"|DiffusersLoader|Efficient Loader|easy \w*(?:Loader|Sampler)|DiffusionModelLoader"
-    r"|ModelSampling|ModelPatch|LoraLoader"
+    r"|ModelSampling|ModelPatch|LoraLoader|GGUF"
 )
 #: States of a node that keep it from running: muted and bypassed.
 _OFF = (2, 4)
@@ -81,7 +81,24 @@ def _named(node: Mapping[str, Any], kind: str) -> str:
     texts = [one for each in values for one in each.values()]
     texts += widgets if isinstance(widgets, list) else []
     named = (one for one in texts if isinstance(one, str) and _NAMES.fullmatch(one))
-    return next(named, kind if _PATCHES.search(kind) else "")
+    own = _PATCHES.search(kind) or _loads_own_model(node, kind)
+    return next(named, kind if own else "")
+
+
+def _loads_own_model(node: Mapping[str, Any], kind: str) -> bool:
+    """A node that gives a model without getting one, and that is not known to be ComfyUI's.
+
+    Nunchaku's give a model that brings its attention. Only the editor's files have types.
+    """
+    if "load" not in kind.lower() or _CORE.search(kind):
+        return False
+    types = [
+        [one.get("type") for one in given if isinstance(one, dict)]
+        if isinstance(given, list)
+        else []
+        for given in (node.get("outputs"), node.get("inputs"))
+    ]
+    return "MODEL" in types[0] and "MODEL" not in types[1]
 
 
 def _same(found: Mapping[str, Setting], key: str) -> list[Setting]:

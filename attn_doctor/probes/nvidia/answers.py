@@ -6,6 +6,7 @@ Only the nvidia-smi that the driver installs in a known place is run, never one 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from msgspec import Struct
@@ -148,13 +149,13 @@ def _unanswered(nvml: dict[str, Any], seconds: float) -> str:
 
 def _place(last: str) -> str:
     """Return where NVML stopped, from the last question that it answered."""
-    gpu, _, key = last.removeprefix("gpus.").partition(".")
     if last in ("", "start"):
         return "during its start"
-    if last != "count" and not key:
+    answered = re.fullmatch(r"gpus\.(\d{1,4})\.(\w+)", last)
+    if answered is None and last != "count":
         return "when asked for the driver and its GPUs"
-    if last != "count" and key != "processes":
-        return f"at GPU {gpu}"
+    if answered and answered[2] != "processes":
+        return f"at GPU {answered[1]}"
     # That was the last question before the next GPU had to wake up.
-    next_gpu = 0 if last == "count" else int(gpu) + 1
+    next_gpu = int(answered[1]) + 1 if answered else 0
     return f"at GPU {next_gpu}; without persistence mode a GPU takes 1 to 3 s to wake"

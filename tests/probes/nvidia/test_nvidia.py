@@ -11,7 +11,7 @@ from attn_doctor.host.recorded import RecordedHost, key
 from attn_doctor.probes import nvidia
 from attn_doctor.probes.distributions import Distributions, Site
 from attn_doctor.probes.gaps import Gaps
-from attn_doctor.probes.nvidia.answers import FIELDS
+from attn_doctor.probes.nvidia.answers import FIELDS, _place
 
 Answers = dict[str, Any]
 
@@ -674,3 +674,12 @@ def test_a_count_without_end_takes_little_memory() -> None:
     base = (card(driver="nvidia"), module(), nodes(), libraries())
     _, gpus, _ = read(linux(*base, nvml(count=10**100, gpus=[])))
     assert len(gpus or ()) == 1024
+
+
+def test_a_last_question_with_another_form() -> None:
+    """Guided fuzzing found one: a line that is not ours."""
+    assert _place("gpus*0.processes") == "when asked for the driver and its GPUs"
+    assert _place("gpus.2.name") == "at GPU 2"
+    assert _place("gpus.2.processes").startswith("at GPU 3;")
+    assert _place("count").startswith("at GPU 0;")
+    assert _place("driver_version") == "when asked for the driver and its GPUs"

@@ -57,6 +57,14 @@ ptxas error : Entry function '_fwd' uses too much shared data (0x24000 bytes, 0x
 ---
 E tensorflow/core: ptxas fatal : Value 'sm_86' is not defined for option 'gpu-name'
 """,
+    "torch/ninja-missing": """
+  File "/app/django/apps/config.py", line 193, in create
+ModuleNotFoundError: No module named 'ninja'
+""",
+    "diffusers/env-backend-invalid": """
+  File "/venv/olmo_core/nn/attention/backend.py", line 20
+ValueError: 'flash' is not a valid AttentionBackendName
+""",
     "driver/wsl-stub": """
 Linux 5.15.0-1057-aws
 Failed to initialize NVML: GPU access blocked by the operating system

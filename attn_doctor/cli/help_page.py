@@ -14,6 +14,7 @@ from typing import Any
 
 from typer.core import TyperGroup
 
+from attn_doctor.language import AS_IT_IS
 from attn_doctor.render.terminal import Terminal, width_of
 
 _USAGE = "Usage:"
@@ -39,12 +40,13 @@ class Group(HelpPage, TyperGroup):
 def page(command: Any, context: Any, terminal: Terminal) -> str:
     """The help page of a command of typer."""
     usage = " ".join((context.command_path, *command.collect_usage_pieces(context)))
-    lines = [f"{terminal.style(_USAGE, 'bold')} {usage}"]
+    lines = [f"{terminal.style(terminal.say(_USAGE), 'bold')} {usage}"]
     lines += _prose(command.help, terminal)
     for title, rows in _tables(command, context):
-        lines += ["", terminal.style(title, "bold"), *_table(list(rows), terminal)]
+        lines += ["", terminal.style(terminal.say(title), "bold"), *_table(list(rows), terminal)]
     lines += _prose(command.epilog, terminal)
-    return terminal.page(lines)
+    # Every part is translated already; a second time, names such as `none` would be, too.
+    return terminal.glyphs("\n".join(lines).replace(AS_IT_IS, "")) + "\n"
 
 
 def texts(command: Any, context: Any) -> Iterator[str]:

@@ -320,8 +320,9 @@ def _rules(root: Path, text: Text) -> None:
 def _wheel(path: Path, text: Text) -> None:
     """A wheel whose files an attacker named."""
     with zipfile.ZipFile(path, "w") as archive:
-        for _ in range(4):
-            archive.writestr(f"x/{text()}.so".replace("\0", ""), b"\x7fELF" + b"x" * 100)
+        for number in range(4):
+            name = f"x{number}/{text()}.so".replace("\0", "")
+            archive.writestr(name, b"\x7fELF" + b"x" * 100)
 
 
 def _installer(path: Path, text: Text) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -110,7 +111,7 @@ def test_a_hang_is_killed_and_leaves_its_stack(served: Interpreter, name: str) -
     one = verdict_of(run(served, name, seconds=1.0))
     assert time.monotonic() - start < 10
     assert one.verdict is Verdict.HUNG
-    assert "no end after 1 s" in one.sentence
+    assert re.search(r"no end after \d+ s", one.sentence)
     assert one.failure is not None
     assert f"failing_{name}.py" in one.failure.text
 

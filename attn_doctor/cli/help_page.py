@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
+from msgspec.structs import replace
 from typer.core import TyperGroup
 
 from attn_doctor.language import AS_IT_IS
@@ -115,15 +116,26 @@ def _first(command: Any) -> str:
 
 def _table(rows: list[tuple[str, str, str]], terminal: Terminal) -> Iterator[str]:
     indent = 4 + max((len(row[0]) for row in rows if len(row[0]) <= _WIDEST), default=_WIDEST)
+    # The parts are translated one by one, and what is typed stays as it is.
+    done = replace(terminal, language="")
     for names, *parts in rows:
         head = f"  {terminal.code(names, 'bold')}"
-        said = " ".join(terminal.say(part) for part in parts if part)
-        first, *rest = _code(terminal.wrap(said, indent), terminal) or [""]
+        said = " ".join(_said(part, terminal) for part in parts if part)
+        first, *rest = _code(done.wrap(said, indent), terminal) or [""]
         if width_of(names) + 4 > indent:
             yield from (head, *([first] if said else []))
         else:
             yield f"{head}{' ' * (indent - 2 - width_of(names))}{first[indent:]}".rstrip()
         yield from rest
+
+
+def _said(part: str, terminal: Terminal) -> str:
+    """A part of a row in the language of the terminal; the value of a default is not translated."""
+    default = re.fullmatch(r"\[default: (.+)\]", part)
+    if default is None:
+        return terminal.say(part)
+    # A number is the same in every language.
+    return terminal.say("[default: 0]").replace("0", default[1])
 
 
 def _code(lines: Iterable[str], terminal: Terminal) -> list[str]:

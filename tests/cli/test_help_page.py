@@ -66,3 +66,15 @@ def test_the_option_chooses_the_language_of_a_page() -> None:
     shown = run("cache", "env", "--help", "--lang", "pt-BR").stdout
     assert shown.startswith("Uso: attn-doctor cache env [OPTIONS]\n\nImprime onde")
     assert 'eval "$(attn-doctor cache env)"' in shown
+
+
+@pytest.mark.parametrize("language", LANGUAGES[1:])
+def test_values_that_are_typed_stay_as_they_are(
+    language: str, every: list[tuple[Any, typer.Context]]
+) -> None:
+    terminal = Terminal(width=80, language=language)
+    shown = {context.command_path: page(command, context, terminal) for command, context in every}
+    mask = next(line for line in shown["attn-doctor backends"].splitlines() if "--mask" in line)
+    assert mask.split()[2].startswith("none")
+    phase = next(line for line in shown["attn-doctor install"].splitlines() if "--for" in line)
+    assert "inference]" in phase

@@ -202,14 +202,15 @@ def _is_incidental(
     raised = match.position.kind in (LineKind.MESSAGE, LineKind.EXCEPTION)
     if optional and not raised and _goes_on(match, ends):
         return True
-    if match.position.kind > LineKind.TEXT:
+    harmless = signals.harmless.search(match.excerpt) is not None
+    if match.position.kind > LineKind.TEXT and not harmless:
         return False
-    if signals.benign.search(match.excerpt):
+    if not harmless and signals.benign.search(match.excerpt):
         return True
     for end in ends:
         if end.file != match.file or match.line >= end.first:
             continue
-        if not signals.unrelated.search(end.text) and not signals.harmless.search(match.excerpt):
+        if not harmless and not signals.unrelated.search(end.text):
             continue
         explained = any(
             other.file == end.file and end.first <= other.line <= end.last for other in matches

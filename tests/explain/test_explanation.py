@@ -163,6 +163,19 @@ def test_what_was_said_before_an_unrelated_end_is_not_the_reason(
     assert causes(explained(flex + end)) == ["flex-not-compiled"]
 
 
+def test_an_error_after_which_the_program_says_that_it_continues(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("comfyui/sage", "framework-backend-wiring", "Error running sage attention: ")
+    rule("sage/shape", "head-dim-unsupported", "Unsupported head_dim")
+    line = "ERROR: Error running sage attention: tensors differ, using pytorch attention instead.\n"
+    traceback = 'Traceback (most recent call last):\n  File "a.py", line 1\n'
+    assert causes(explained(line)) == ["framework-backend-wiring"]
+    assert causes(explained(f"{line}{traceback}ValueError: no such sampler\n")) == []
+    known = explained(f"{line}{traceback}ValueError: Unsupported head_dim: 160\n")
+    assert causes(known) == ["head-dim-unsupported", "framework-backend-wiring"]
+
+
 def test_the_inner_error_of_a_build_is_its_root(rule: WriteRule, explained: Explain) -> None:
     rule(
         "flash/isolation",

@@ -64,6 +64,8 @@ class ComponentTable(Struct, frozen=True):
     """Patterns for files that only pass a call on."""
     unrelated: tuple[str, ...]
     """Patterns for messages that are not about attention, whatever component is in them."""
+    other_work: str
+    """Pattern for words that show other work of the same packages than attention."""
     attention: str
     """Pattern for the words by which a failure mentions attention."""
 
@@ -74,6 +76,11 @@ class ComponentTable(Struct, frozen=True):
     def is_unrelated(self, message: str) -> bool:
         """The failure is not about attention."""
         return _found(self.unrelated, message)
+
+    def is_other_work(self, text: str) -> bool:
+        """The text is about other work than attention."""
+        other = re.search(self.other_work, text) is not None
+        return other and re.search(self.attention, text) is None
 
     def kind_of(self, message: str) -> Kind:
         """The first kind that fits; the last kind fits everything."""

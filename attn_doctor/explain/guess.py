@@ -30,8 +30,11 @@ _END = 40
 _LOOK_BACK = 60
 #: Lines before and after a failure without frames that may name its component.
 _NEAR, _AFTER = 12, 4
-#: Frames at the end of a log, and lines after them, in a traceback whose last line is missing.
-_CUT, _AFTER_CUT = 2, 8
+#: Frames at the end of a log, and lines after them, in a traceback whose last line is missing. One
+#: frame is enough if nothing but its line of code is after it.
+_CUT, _AFTER_CUT, _AT_THE_END = 2, 8, 3
+#: Innermost frames that show what kind of work failed.
+_CLOSE = 2
 
 # File "/a/b.py", line 7, in f · File "/a/b.py", line 7 in f (in the stack of a crash)
 # File /a/b.py:7, in f(x) · a/b.py:7  in f -> g(...)
@@ -61,7 +64,9 @@ _REPORTS = (
     r"\b[A-Z]\w*(?:Error|Exception)\b ?:|\b(?:error|ERROR|fatal|FATAL)\b ?:(?!\s*$)"
     r"|[Cc]annot import name '|[Aa]ssertion\b.*failed|failed assertion|\bFailed to compile\b"
     r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|\bException raised from \w"
-    r"|\bterminate called after throwing\b"
+    r"|\bterminate called after throwing\b|\bnvcc fatal\b"
+    # A place in sources of C++, and what fails there.
+    r"|\.(?:cu|cuh|cpp|cc|h|hpp)[:(]\d+\b.{1,200}\b(?:cannot|[Uu]nsupported|[Ff]ailed|[Ii]nvalid)\b"
 )
 #: A line before the stack of a crash.
 _CRASH = re.compile(
@@ -75,7 +80,7 @@ _TRACED = "from user code"
 _RAISES = re.compile(r"""\s*(?:raise \w+\(|assert .*["'])""")
 _BUILD = re.compile(
     r"(?:Failed building wheel for|Could not build wheels for"
-    r"|Failed to build(?::| installable wheels for some pyproject\.toml based projects)?"
+    r"|Failed to (?:download and )?build(?::| installable wheels for some pyproject\.toml based projects)?"
     r"|Building (?:wheel|editable) for(?=.{1,80}\berror$))"
     r" [`'\"(]?(?P<package>[\w.-]+)"
 )
@@ -156,6 +161,8 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
         unrelated = log_signals().unrelated.search(failure.message)
         if unrelated or component_table().is_unrelated(failure.message):
             return near
+        if component_table().is_other_work(_innermost(failure)):
+            return near
         known = known_message(failure.message, tuple(frame.path for frame in failure.frames))
         component, frame = _component(failure, known)
         beside = _component_beside(failure)
@@ -210,7 +217,8 @@ def _cut(trace: TraceLog) -> Iterator[_Failure]:
     at = [index for index, line in enumerate(end) if _FRAME.match(line.text)]
     after = trace.positions[-_LOOK_BACK:][at[-1] :] if at else []
     said = any(position.kind is LineKind.EXCEPTION for position in after)
-    if len(at) >= _CUT and len(end) - at[-1] <= _AFTER_CUT and not said:
+    after_it = len(end) - at[-1] if at else 0
+    if at and after_it <= (_AFTER_CUT if len(at) >= _CUT else _AT_THE_END) and not said:
         yield _Failure(end[at[-1]], "", tuple(_frames([line.text for line in end])))
 
 
@@ -302,6 +310,12 @@ def _at_its_frame(failure: _Failure, frame: _Frame | None, lines: Sequence[LogLi
 
 
 # The component
+
+
+def _innermost(failure: _Failure) -> str:
+    """The message and the frames next to it."""
+    parts = (f"{frame.path} {frame.function} {frame.code}" for frame in failure.frames[-_CLOSE:])
+    return "\n".join((failure.message, *parts))
 
 
 def _component(

@@ -54,12 +54,14 @@ _LEVEL = re.compile(
 )
 # "trainer-1  | " and "comfyui  | " of docker compose, "[pod/train-7d9f8b-x2k/trainer] ",
 # "#12 0.526 " of a docker build, "train-7d9f8b6c5d-x2k4p trainer " of stern
+# "INFO:server.log:" of Python's logging as it is without a format
 _CARRIER = re.compile(
     r"[\w.-]{1,60}[-_]\d{1,3} {1,40}\|(?: |$)|[a-z][\w.-]{2,60} {2,40}\|(?: |$)"
     r"|\[pod/[\w./-]{1,200}\] ?"
     r"|#\d{1,3} (?:\d{1,5}\.\d{1,3}(?: |$))?"
     r"|(?:\d{1,5}\.\d{3}|\d\d\.\d\d|\d{3,5}\.\d)(?: (?=\D)|$)"
     r"|[a-z][a-z0-9-]{1,50}-[a-f0-9]{8,10}-[a-z0-9]{5} [a-z0-9-]{1,40}(?: |$)"
+    r"|(?:DEBUG|INFO|ERROR|CRITICAL):[a-z_][\w.]{0,80}:(?! ?\d+:) ?"
 )
 # pip's "  │ " and "  ╰─> ", rich's "│ ", an exception group's "  | ", a quoted message's "> "
 _BOX = re.compile(r" {0,12}(?:[│┃|]|╰─>|> ?(?!>)|[+] ?(?=Exception Group)) ?")

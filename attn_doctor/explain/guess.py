@@ -74,13 +74,21 @@ _CRASH = re.compile(
 )
 #: Where a C++ exception was raised, and the message that a program prints before it dies of one.
 _RAISED, _WHAT = re.compile(r"\bException raised from \w"), re.compile(r"\s*what\(\): ")
+#: ComfyUI's older report, which has the message below.
+_EXECUTING = re.compile(r"Error occurred when executing [^:]{1,80}:\s*$")
+#: How a shell reports that a program died, and torch's message before the place of an exception.
+_DIED = re.compile(r"\s*(?:\S+ line \d+: +\d+ )?(?:Aborted|Abort trap|Segmentation fault)\b")
+_CUDA = re.compile(r"(?:\w+Error: )?(?:CUDA|HIP) [Ee]rror: ")
+#: Lines between torch's message and the place of its exception.
+_HINTS = 8
 #: What torch's tracer writes before the frames of the program that it traced.
 _TRACED = "from user code"
 #: A line of code that raises. It stands for the exception in a report that ends with it.
 _RAISES = re.compile(r"""\s*(?:raise \w+\(|assert .*["'])""")
 _BUILD = re.compile(
     r"(?:Failed building wheel for|Could not build wheels for"
-    r"|Failed to (?:download and )?build(?::| installable wheels for some pyproject\.toml based projects)?"
+    r"|Failed to (?:download and )?build"
+    r"(?::| installable wheels for some pyproject\.toml based projects)?"
     r"|Building (?:wheel|editable) for(?=.{1,80}\berror$))"
     r" [`'\"(]?(?P<package>[\w.-]+)"
 )
@@ -93,7 +101,10 @@ _COMPILED = re.compile(
     r"|^\s*FAILED: (?:\[code=\d+\] )?(?P<object>\S{1,400}\.o(?:bj)?)\b"
     r"|Command .{1,3}ninja\b[^\n]{0,60}-C['\"]?,? ['\"]?(?P<folder>[^'\"\n]{1,300})"
 )
-_FIRST_ERROR = re.compile(r"\b(?:fatal )?error\b ?[:C](?!\s*$)|\bError: ")
+_FIRST_ERROR = re.compile(
+    r"\b(?:fatal )?error\b ?[:C](?!\s*$)(?! subprocess-exited-with-error)"
+    r"|\bError: (?! +×)|\bCMake Error\b"
+)
 #: What the setup of flash-attn prints outside a checkout, before it goes on.
 _NO_GIT = re.compile(r"\s*fatal: not a git repository")
 #: Messages that the package is absent, after which a program may go on.
@@ -172,7 +183,12 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
             return _guess(name, _at_its_frame(failure, frame, log.lines), component, frame, known)
         if near is None and beside is not None:
             near = _guess(name, failure, beside, None, known)
-    return near or _of_build(name, log.lines)
+    built = _of_build(name, log.lines)
+    if near is not None and built is not None and built.component == near.component:
+        # The lines of a build are near each other; its first error says more than its last.
+        ended = max((line.number for line in log.lines if _BUILD.search(line.text)), default=0)
+        return built if near.line <= ended + _AFTER else near
+    return near or built
 
 
 # The failures
@@ -259,11 +275,15 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[_Frame, ...]) -> Itera
 
 
 def _said_by(lines: Sequence[LogLine], index: int) -> LogLine:
-    """The line with the message of a C++ exception, which says where it was raised further down."""
-    if _RAISED.search(lines[index].text):
-        for line in reversed(lines[max(0, index - _LOOK_BACK) : index]):
-            if _WHAT.match(line.text):
-                return line
+    """The line with the message of a failure that another line reports."""
+    text = lines[index].text
+    if _EXECUTING.match(text):
+        return next((line for line in lines[index + 1 :] if line.text.strip()), lines[index])
+    if _RAISED.search(text) or _DIED.match(text):
+        before = lines[max(0, index - _LOOK_BACK) : index][::-1]
+        said = (line for line in before if _WHAT.match(line.text))
+        near = (line for line in before[:_HINTS] if _CUDA.match(line.text))
+        return next(said, next(near, lines[index]))
     return lines[index]
 
 

@@ -256,6 +256,8 @@ def _ranked(
     else:
         fixes = _fixes(rule, on_log if machine is None else _first_lookup(rule, machine))
         fixes = tuple(_for_named_package(fix, log, best.printed_by) for fix in fixes)
+        if machine is None:
+            fixes = _worked_out_there(fixes, rule, on_log)
     confirmation, reason = best.confirmation
     return RankedCause(
         rule=rule.id,
@@ -345,6 +347,21 @@ def _where(fix: Fix, lines: Sequence[Condition], lookup: FactLookup) -> Fix:
         return fix
     condition = f"Do this only if {' and '.join(unknown)}."
     return replace(fix, safety=Safety.MANUAL, manual=f"{fix.manual} {condition}".strip())
+
+
+def _worked_out_there(fixes: tuple[Fix, ...], rule: Rule, on_log: FactLookup) -> tuple[Fix, ...]:
+    """The fixes; the first asks `check` for the command, if only facts of that machine give it."""
+    first = fixes[0] if fixes else None
+    if first is None or not rule.has_conditions or first.run or first.exports or first.code:
+        return fixes
+    if not any(one.run or one.set for one in rule.fixes):
+        return fixes
+    python = on_log("python.path")
+    there = ("--python", str(python)) if python else ()
+    manual = fill_known(rule.fixes[first.remedy - 1].manual, on_log)
+    asked = "On the machine of the log, `attn-doctor check` gives the command."
+    manual = f"{manual} {asked}".strip()
+    return (replace(first, run=(("attn-doctor", "check", *there),), manual=manual), *fixes[1:])
 
 
 def _for_named_package(fix: Fix, log: str, printed_by: set[str]) -> Fix:

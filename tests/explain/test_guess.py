@@ -526,3 +526,53 @@ def test_an_unknown_scaling_of_positions_is_not_about_attention(
 ) -> None:
     log = f'{HEAD}  File "/home/me/llama.py", line 71, in f\n    x = LlamaFlexAttention(c)\n'
     assert guessed(log + "ValueError: Unknown RoPE scaling type default\n") is None
+
+
+@pytest.mark.parametrize(
+    ("log", "component", "line"),
+    [
+        # One frame is enough where the log ends with it.
+        (f'    wrapper = Attention(\n  File "{SITE}/vllm/model_executor/layers/mla.py", line 95, in __ini', "vllm", 2),
+        # A place in sources of C++ that says what it cannot do.
+        ("[AITER] /app/csrc/asm_mla.cu:193 get_kernel: cannot get heuristic kernel! q_type:bf16", "aiter", 1),
+        ("nvcc fatal   : A single input file is required\n/root/.cache/flashinfer/0.6/89/build.ninja", "flashinfer", 1),
+        ("  × Failed to download and build `flash-attn==2.8.1`\n  ╰─▶ no static metadata", "flash-attn-2", 1),
+        ("  error: subprocess-exited-with-error\n  error: [WinError 2] file not found\n  ERROR: Failed building wheel for sageattention", "sage", 2),
+        ("Error occurred when executing KSampler:\n\nodd value in 'attention_sage'\n", "sage", 3),
+        # What a C++ exception says comes before the lines that report its end.
+        ("  what():  Expected a > b to be true\nException raised from mha_varlen_fwd at /src/flash-attention/a.cpp:5\nAborted (core dumped)", "flash-attn-2", 1),
+        (
+            ("CUDA error: an illegal memory access was encountered\n"
+            "Exception raised from c10_cuda_check_implementation at /c10/a.cpp:4 (most recent call first):\n"
+            f"frame #3: flash::run_mha_fwd(a&) + 0x2 (0x7f in {SITE}/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so)"),
+            "flash-attn-2",
+            1,
+        ),
+        (
+            (f'{HEAD}  File "{SITE}/torch/nn/attention/varlen.py", line 88, in _varlen_attn\n'
+            "    out = torch.ops.aten._flash_attention_forward(\nRuntimeError: odd"),
+            "sdpa",
+            4,
+        ),
+        (f'{HEAD}  File "{SITE}/block_sparse_attn/a.py", line 5, in f\nRuntimeError: block size must be 128', "block-sparse-attn", 3),
+    ],
+)  # fmt: skip
+def test_the_line_that_is_shown(
+    guessed: Callable[[str], Guess | None], log: str, component: str, line: int
+) -> None:
+    found = guessed(log)
+    assert found is not None
+    assert (found.component, found.line) == (component, line)
+
+
+@pytest.mark.parametrize("message", ["", "RuntimeError: Unsupported config for moe dispatch\n"])
+def test_experts_and_products_of_matrices_are_no_attention(
+    guessed: Callable[[str], Guess | None], message: str
+) -> None:
+    frames = (
+        f'{HEAD}  File "{SITE}/vllm/_aiter_ops.py", line 125, in _rocm_aiter_fused_moe_impl\n'
+        "    return fused_moe(\n"
+        f'  File "{SITE}/aiter/fused_moe.py", line 292, in fused_moe\n    run(a)\n'
+    )
+    assert guessed(frames + message) is None
+    assert guessed(frames.replace("moe", "mla") + message.replace("moe", "mla")) is not None

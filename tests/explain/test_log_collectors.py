@@ -52,6 +52,7 @@ CARRIERS: dict[str, Carrier] = {
     "a trainer": _before("[trainer0]:"),
     "a worker": _before("worker-1: "),
     "stern": _before("train-7d9f8b6c5d-x2k4p trainer "),
+    "Python without a format": _before("INFO:server.docker_utils: "),
     "grep -n": lambda log: "".join(
         f"{number}:{line}\n" for number, line in enumerate(log.rstrip("\n").split("\n"), 1)
     ),

@@ -269,6 +269,11 @@ def test_an_excluded_rule_names_the_value(rule: WriteRule, explained: Explain) -
     assert "torch.build is cuda" in found.reason
 
 
+WHEN = """
+[when]
+all = ['torch.version < "2.5"']
+"""
+
 FIX = """
 [[fix]]
 title = "Take another torch"
@@ -278,6 +283,18 @@ needs = "{driver.version}"
 run = [["pip", "install", "x=={torch.version}"], ["pip", "check"]]
 set = { A_VARIABLE = "{driver.version}" }
 """
+
+
+def test_a_log_alone_asks_check_for_a_command_that_needs_the_machine(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "torch-cpu-only", "no kernel", tail=WHEN + FIX)
+    log = "Python executable: /opt/v/bin/python\nno kernel"
+    (fix,) = explained(log).matches[0].fixes
+    assert fix.run == (("attn-doctor", "check", "--python", "/opt/v/bin/python"),)
+    assert fix.manual.endswith("`attn-doctor check` gives the command.")
+    (without,) = explained("no kernel").matches[0].fixes
+    assert without.run == (("attn-doctor", "check"),)
 
 
 def test_a_command_that_needs_unknown_facts_is_not_offered(

@@ -137,7 +137,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
 QUICK = ("check text", "check json", "check github", "check junit", "check markdown",
          "explain text", "explain markdown", "explain policy", "bad policy", "bad snapshot",
          "cache why text", "cache import text", "fix plan text", "backends markdown",
-         "requirements")  # fmt: skip
+         "requirements", "rules show markdown")  # fmt: skip
 ALL = tuple(name for name, _ in commands())
 
 

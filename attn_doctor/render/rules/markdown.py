@@ -106,7 +106,7 @@ def remedy(rule: Rule, number: int, fix: FixFile) -> Iterator[str]:
     if fix.code:
         yield from (*fenced(code_language(fix.code), fix.code.splitlines()), "")
     if fix.run or fix.set or fix.unset:
-        lines = [line for one in commands(fix) for line in one.splitlines()]
+        lines = [clean(one) for one in commands(fix)]
         yield from (*fenced("sh", lines), "")
         if values := dict.fromkeys(_VALUE.findall("\n".join(lines))):
             yield f"`attn-doctor check` prints it with your machine's values for {_code(values)}."

@@ -95,6 +95,10 @@ test)
     python -c 'import sys, pytest; sys.exit(pytest.main())' -n0 -q -p no:cacheprovider "$@"
     ;;
 smoke)
+    # As users have it: a wheel holds the rules ready, a checkout reads them at every start.
+    "${PYTHON:-python3}" -m pip install --quiet --root-user-action=ignore --no-deps --upgrade \
+        --target "$root/wheel" "$here"
+    cd "$root/wheel"
     for words in "--version" "check" "check --json" "backends" "rules list" "rules show sage/needs-triton" \
         "report --force -o C:/report.json" "fix --dry-run" "cache status" "explain 'Torch not compiled with CUDA enabled'" \
         "check --format json:NUL" "check --pretend gpu=rtx4090,os=windows"; do

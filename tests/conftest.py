@@ -63,7 +63,19 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         lambda: sys.platform == "linux" and os.path.exists("/usr/bin/gcc"),
         "needs Linux and /usr/bin/gcc",
     ),
+    "torch": (
+        lambda: bool(os.environ.get("ATTN_DOCTOR_TORCH_PYTHON")),
+        "ATTN_DOCTOR_TORCH_PYTHON names no interpreter with torch",
+    ),
 }
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use an interpreter with torch, before `-m` chooses among them."""
+    for item in items:
+        if "torch_python" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.torch)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -150,7 +162,5 @@ def cache(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def torch_python() -> str:
-    python = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON", "")
-    if not python:
-        pytest.skip("name an interpreter with torch in ATTN_DOCTOR_TORCH_PYTHON")
-    return python
+    """The interpreter with torch; a test that uses it has the mark `torch`."""
+    return os.environ["ATTN_DOCTOR_TORCH_PYTHON"]

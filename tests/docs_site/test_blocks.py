@@ -32,9 +32,6 @@ PAGES = [
     ROOT / "examples" / "README.md",
 ]
 TORCH = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON", "")
-needs_torch = pytest.mark.skipif(
-    not TORCH, reason="ATTN_DOCTOR_TORCH_PYTHON names no interpreter with torch"
-)
 
 LOG = """\
 Traceback (most recent call last):
@@ -255,7 +252,7 @@ def _torch_run(command: str, more: str, cwd: Path) -> tuple[int, str]:
     return ended.returncode, ended.text
 
 
-@needs_torch
+@pytest.mark.torch
 @pytest.mark.parametrize("command", WITH_TORCH)
 def test_a_command_that_runs_torch(command: str, folder: Path) -> None:
     more, codes = WITH_TORCH[command]
@@ -263,7 +260,7 @@ def test_a_command_that_runs_torch(command: str, folder: Path) -> None:
     assert code in codes, text
 
 
-@needs_torch
+@pytest.mark.torch
 def test_kernels_are_carried_as_the_pages_say(folder: Path) -> None:
     kernels = folder / "kernels"
     build = "attn-doctor build-kernels --device cpu --heads 2 --head-dim 64 --seq-len 128"
@@ -280,7 +277,17 @@ def python_blocks() -> list[Block]:
     return [one for one in found if not any(map(one.page.startswith, PYTHON))]
 
 
-@pytest.mark.parametrize("block", python_blocks(), ids=lambda one: f"{one.page}:{one.line}")
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(
+            one,
+            id=f"{one.page}:{one.line}",
+            marks=pytest.mark.torch if "import torch" in one.text else (),
+        )
+        for one in python_blocks()
+    ],
+)
 def test_python_of_a_page(block: Block, tmp_path: Path) -> None:
     if "require_hit()" in block.text:
         with (
@@ -292,8 +299,6 @@ def test_python_of_a_page(block: Block, tmp_path: Path) -> None:
     if "import torch" not in block.text:
         exec(block.text, {"RecordedHost": RecordedHost})
         return
-    if not TORCH:
-        pytest.skip("ATTN_DOCTOR_TORCH_PYTHON names no interpreter with torch")
     done = subprocess.run(
         [TORCH, "-c", block.text],
         cwd=tmp_path,

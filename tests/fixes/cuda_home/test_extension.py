@@ -40,7 +40,7 @@ print("fine")
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not PYTHON, reason="ATTN_DOCTOR_TORCH_PYTHON names no interpreter with torch")
+@pytest.mark.torch
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "dash"])
 def test_an_extension_builds_after_eval(tmp_path: Path, shell: str) -> None:
     program = shutil.which(shell)

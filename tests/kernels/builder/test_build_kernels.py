@@ -29,9 +29,6 @@ from tests.command import Ended, run
 ROOT = Path(__file__).parents[3]
 TORCH = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON", "")
 Make = Callable[..., BuildRequest]
-needs_torch = pytest.mark.skipif(
-    not TORCH, reason="ATTN_DOCTOR_TORCH_PYTHON names no interpreter with torch"
-)
 
 
 def attn_doctor(*arguments: str, **variables: str) -> Ended:
@@ -61,7 +58,7 @@ def test_wrong_usage(arguments: list[str], shown: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-@needs_torch
+@pytest.mark.torch
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     spec = ["--heads", "2", "--head-dim", "16", "--seq-len", "128", "--device", "cpu"]
@@ -216,7 +213,7 @@ SMALL = (
 )
 
 
-@needs_torch
+@pytest.mark.torch
 @pytest.mark.slow
 def test_real_kernels(tmp_path: Path) -> None:
     (tmp_path / "mymasks.py").write_text(
@@ -244,7 +241,7 @@ def test_real_kernels(tmp_path: Path) -> None:
     assert [one["state"] for one in again["kernels"]] == ["current", "again"]
 
 
-@needs_torch
+@pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -306,12 +306,9 @@ with torch.no_grad():
 
 
 @pytest.mark.slow
-def test_a_real_program(tmp_path: Path) -> None:
-    python = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON")
-    if not python:
-        pytest.skip("ATTN_DOCTOR_TORCH_PYTHON names no interpreter with torch")
+def test_a_real_program(tmp_path: Path, torch_python: str) -> None:
     (tmp_path / "warm.py").write_text(REAL)
-    argv = [sys.executable, "-m", "attn_doctor", "build-kernels", "--python", python]
+    argv = [sys.executable, "-m", "attn_doctor", "build-kernels", "--python", torch_python]
     argv += ["--device", "cpu", "--cache-dir", str(tmp_path / "R"), "--format", "json"]
     done = subprocess.run(
         [*argv, "--", "python", str(tmp_path / "warm.py")],

@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 TORCH = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON", "")
-pytestmark = pytest.mark.skipif(
-    not TORCH, reason="ATTN_DOCTOR_TORCH_PYTHON names no interpreter with torch"
-)
+pytestmark = pytest.mark.torch
 
 
 def doctor(*words: str, cache: Path) -> subprocess.CompletedProcess[str]:

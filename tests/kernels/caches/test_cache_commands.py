@@ -374,14 +374,13 @@ def test_names_that_are_no_text_are_shown_and_left_alone(
 
 
 @pytest.mark.slow
-def test_what_torch_really_writes_is_known_sound_and_hit(run: Run, tmp_path: Path) -> None:
-    """Needs an interpreter with torch and a C++ compiler, named by ATTN_DOCTOR_TORCH_PYTHON."""
+def test_what_torch_really_writes_is_known_sound_and_hit(
+    run: Run, tmp_path: Path, torch_python: str
+) -> None:
+    """Needs a C++ compiler too."""
     from attn_doctor.kernels.caches.contents import contents
     from attn_doctor.kernels.caches.integrity import damage
 
-    python = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON")
-    if not python:
-        pytest.skip("no interpreter with torch is named")
     root = tmp_path / "inductor"
     build = [
         *(
@@ -395,7 +394,7 @@ def test_what_torch_really_writes_is_known_sound_and_hit(run: Run, tmp_path: Pat
             "--seq-len",
             "128",
         ),
-        *("--dtype", "fp32", "--cache-dir", str(root), "--python", python),
+        *("--dtype", "fp32", "--cache-dir", str(root), "--python", torch_python),
     ]
     subprocess.run([sys.executable, "-m", "attn_doctor", *build], check=True, timeout=600)
     found = contents("inductor", str(root))
@@ -403,15 +402,15 @@ def test_what_torch_really_writes_is_known_sound_and_hit(run: Run, tmp_path: Pat
     assert {"code", "fxgraph", "aotautograd"} <= {entry.part for entry in found.entries}
     assert damage("inductor", str(root)) == ()
     status = json.loads(
-        run("status", "--cache-dir", str(root), "--format", "json", python=python).stdout
+        run("status", "--cache-dir", str(root), "--format", "json", python=torch_python).stdout
     )
     assert status["caches"][0]["states"]["live"] >= 3
     assert status["caches"][0]["states"]["stale"] == 0
-    done = run("verify", "--cache-dir", str(root), "--require-hit", python=python)
+    done = run("verify", "--cache-dir", str(root), "--require-hit", python=torch_python)
     assert done.returncode == 0, done.stdout + done.stderr
     shutil.rmtree(root / "fxgraph")
     shutil.rmtree(root / "aotautograd")
-    done = run("verify", "--cache-dir", str(root), "--require-hit", python=python)
+    done = run("verify", "--cache-dir", str(root), "--require-hit", python=torch_python)
     assert done.returncode == 1
     assert "1 of 1 kernel missed the cache" in done.stdout
     library = next(root.rglob("*.so"))

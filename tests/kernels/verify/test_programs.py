@@ -19,7 +19,6 @@ from attn_doctor.record import store
 from attn_doctor.record.manifest import Warmup
 
 TORCH = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON", "")
-real = pytest.mark.skipif(not TORCH, reason="ATTN_DOCTOR_TORCH_PYTHON names no torch")
 SKETCHES = """
 import json, os, sys, importlib.util
 root = sys.argv[1]
@@ -62,7 +61,7 @@ for _ in range(2):
 """
 
 
-@real
+@pytest.mark.torch
 def test_sketches_of_tensors() -> None:
     import msgspec
 
@@ -141,7 +140,7 @@ def waits(room: Path) -> list[bool]:
     return [one.unverified for one in manifest.warmups.values()]
 
 
-@real
+@pytest.mark.torch
 @pytest.mark.slow
 def test_the_program_proves_it(room: Path) -> None:
     reported = doctor(room, "cache", "verify", "--cache-dir", "c")
@@ -164,7 +163,7 @@ def test_the_program_proves_it(room: Path) -> None:
     assert waits(room) == [False]
 
 
-@real
+@pytest.mark.torch
 @pytest.mark.slow
 def test_a_graph_that_computes_something_else_is_found(room: Path) -> None:
     # A wrong gradient, with every cache hit: torch loads the code that it finds.
@@ -185,7 +184,7 @@ def test_a_graph_that_computes_something_else_is_found(room: Path) -> None:
     assert waits(room) == [True]
 
 
-@real
+@pytest.mark.torch
 @pytest.mark.slow
 def test_another_program_proves_nothing_and_a_miss_is_named(room: Path) -> None:
     text = (room / "warm.py").read_text(encoding="utf-8").replace("randn(32, 16)", "randn(48, 16)")

@@ -360,11 +360,9 @@ def test_none_on_macos() -> None:
 # A real torch
 
 
-def test_beside_a_real_torch(tmp_path: Path) -> None:
-    """Needs Linux, g++ and an interpreter with torch in ATTN_DOCTOR_TORCH_PYTHON."""
-    python = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON")
-    if not python:
-        pytest.skip("ATTN_DOCTOR_TORCH_PYTHON names no interpreter with torch")
+def test_beside_a_real_torch(tmp_path: Path, torch_python: str) -> None:
+    """Needs Linux and g++ too."""
+    python = torch_python
     code = "import torch; print(torch.__path__[0])"
     found = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout
     torch = Path(found.strip())

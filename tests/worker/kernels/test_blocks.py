@@ -19,7 +19,6 @@ from attn_doctor.kernels.builder.spec_requests import SpecArgs, requested_specs
 
 PYTHON = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON", "")
 ROOT = Path(__file__).parents[3]
-needs_torch = pytest.mark.skipif(not PYTHON, reason="ATTN_DOCTOR_TORCH_PYTHON is not set")
 START = f"import json, sys, torch\nsys.path.insert(0, {str(ROOT)!r})\n"
 
 
@@ -33,7 +32,7 @@ def run_in_torch(code: str, given: Any = None) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@needs_torch
+@pytest.mark.torch
 def test_inputs_hold_what_their_recipe_says() -> None:
     code = """
 from attn_doctor.worker.kernels.blocks.model_inputs import Feed
@@ -91,7 +90,7 @@ print(json.dumps({
     }
 
 
-@needs_torch
+@pytest.mark.torch
 def test_weights_are_cast_as_a_checkpoint_is_and_let_attention_show() -> None:
     """`model.to()` would cast tables of rotations, and modules that stay in float32."""
     code = """
@@ -159,7 +158,7 @@ print(json.dumps({
     assert set(found["exact"]) == {"torch.float64"}
 
 
-@needs_torch
+@pytest.mark.torch
 def test_rows_that_may_see_nothing_are_zeros_with_gradients_of_zero() -> None:
     code = """
 from attn_doctor.worker.kernels.blocks.eager_attention import nothing, open_rows, replaced
@@ -196,7 +195,7 @@ print(json.dumps({
     assert found["back"]
 
 
-@needs_torch
+@pytest.mark.torch
 def test_an_output_that_hardly_depends_on_attention_is_reported() -> None:
     """It was seen with Flux 2: its attention was wrong on the CPU, and the output 0.3 % off."""
     code = """
@@ -214,7 +213,7 @@ print(json.dumps([share_limit(0.003), share_limit(0.2)]))
     assert enough == ""
 
 
-@needs_torch
+@pytest.mark.torch
 def test_a_wrong_row_of_a_block_is_found() -> None:
     """It does not show in the error of the whole output."""
     code = """
@@ -234,7 +233,7 @@ print(json.dumps(found))
     assert all(one.startswith("row 2000 of the output differs from float64") for one in wrong)
 
 
-@needs_torch
+@pytest.mark.torch
 def test_diffusers_takes_every_recipe() -> None:
     """At full width on the device `meta`: every class, option, input and shape fits the others."""
     jobs = []

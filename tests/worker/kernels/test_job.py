@@ -37,7 +37,6 @@ from attn_doctor.worker.kernels.torch_versions import minor, reuse
 
 PYTHON = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON", "")
 ROOT = Path(__file__).parents[3]
-needs_torch = pytest.mark.skipif(not PYTHON, reason="ATTN_DOCTOR_TORCH_PYTHON is not set")
 HIT = {"aot_autograd.autograd_cache_hit": 1, "inductor.fxgraph_cache_hit": 1}
 
 
@@ -390,7 +389,7 @@ SPEC = {
 }
 
 
-@needs_torch
+@pytest.mark.torch
 @pytest.mark.slow
 def test_build_prove_and_what_must_not_pass(tmp_path: Path) -> None:
     """One real kernel on the CPU: built, reused, missed when the mask changes, and wrong."""
@@ -429,7 +428,7 @@ def test_build_prove_and_what_must_not_pass(tmp_path: Path) -> None:
     assert changed["mask_source"] != built["mask_source"]
 
 
-@needs_torch
+@pytest.mark.torch
 def test_attention_that_ran_without_compiling_is_seen(tmp_path: Path) -> None:
     code = f"""
 import json, sys, torch
@@ -452,7 +451,7 @@ print(json.dumps([first, fused.reason(spec, 64, None), fused.reason(spec, 65536,
     assert "matrix of scores" in large
 
 
-@needs_torch
+@pytest.mark.torch
 def test_attention_in_float64_is_torchs_own_a_few_rows_at_a_time(tmp_path: Path) -> None:
     code = f"""
 import json, sys, torch
@@ -488,7 +487,7 @@ print(json.dumps(found))
         assert max(off) < 1e-12, name
 
 
-@needs_torch
+@pytest.mark.torch
 def test_processes_compile_and_end(tmp_path: Path) -> None:
     code = f"""
 import json, os, sys, torch
@@ -516,7 +515,7 @@ print(json.dumps([seen, config.compile_threads, children()]))
     assert (threads, left) == (1, 0)
 
 
-@needs_torch
+@pytest.mark.torch
 def test_a_small_gradient_that_is_all_wrong_is_found(tmp_path: Path) -> None:
     """It would not show in the norm of all; and what rounds much in any case is let be."""
     code = f"""
@@ -571,7 +570,7 @@ def test_a_mask_that_cannot_be_imported_is_named(
     assert ("beside the spec" in str(caught.value)) is (not source)
 
 
-@needs_torch
+@pytest.mark.torch
 def test_torch_itself_reports_what_decides_reuse(tmp_path: Path) -> None:
     answer = run(tmp_path, {"action": "environment"}, OMP_NUM_THREADS="1", TRITON_CACHE_DIR="/x")
     found = convert(answer["environment"], BuildEnvironment)

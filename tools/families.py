@@ -4,7 +4,7 @@
     python tools/families.py compare FOLDER    compare it with rules/tables/families.toml; exit 1
 
 FOLDER contains wheels of SimpleTuner and Diffusers (`pip download --no-deps simpletuner==4.8.0`).
-They are read, never installed, by `attn_doctor/configs/simpletuner/source.py`.
+They are read, never installed, by `attn_doctor/configs/simpletuner/source_code.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from attn_doctor.configs.diffusers.pipelines import Source as Diffusers
-from attn_doctor.configs.simpletuner.source import MODELS, Source
+from attn_doctor.configs.simpletuner.source_code import MODELS, Source
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "tests" / "configs" / "simpletuner" / "families.json"

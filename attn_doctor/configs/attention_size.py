@@ -24,7 +24,7 @@ from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.findings import Because, Finding, Fix, Safety
 from attn_doctor.kernels.builder import presets
-from attn_doctor.kernels.builder.refusals import REACH
+from attn_doctor.kernels.builder.spec_refusals import REACH
 
 _TOKENS, _WIDTH, _HEADS = 4608, 24 * 128, 24
 #: MiB of fused kernels, forward and with gradients.

@@ -20,7 +20,7 @@ from attn_doctor.configs.prediction import Prediction
 from attn_doctor.diagnosis import derive
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Severity, SourceLocation
-from attn_doctor.kernels.builder.refusals import REACH, refusal
+from attn_doctor.kernels.builder.spec_refusals import REACH, refusal
 from attn_doctor.record.spec import KernelSpec
 from tests.configs.machines import (
     machine,

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 import attn_doctor
 from attn_doctor.backends.readiness import Readiness
 from attn_doctor.findings import Diagnosis
-from attn_doctor.install.standing import Standing, standing
+from attn_doctor.install.backend_standing import Standing, standing
 from attn_doctor.render.edge import safe
 from attn_doctor.render.findings.html import html as check_page
 from attn_doctor.render.html.elements import link, prose, tag

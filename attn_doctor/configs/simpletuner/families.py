@@ -15,7 +15,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.rulebook import library
 
 if TYPE_CHECKING:
-    from attn_doctor.configs.simpletuner.source import Source
+    from attn_doctor.configs.simpletuner.source_code import Source
 
 #: Names that SimpleTuner takes for another family's.
 _SAME = {
@@ -132,7 +132,7 @@ def installed_release(facts: Facts) -> Release:
     found = release(version)
     if version in _table()["compared"]:
         return found
-    from attn_doctor.configs.simpletuner.source import installed
+    from attn_doctor.configs.simpletuner.source_code import installed
 
     source = installed(facts)
     if source is None:

@@ -25,8 +25,8 @@ from attn_doctor.facts import Facts
 from attn_doctor.files import DATA, read_text
 from attn_doctor.kernels.builder.devices import children_environment
 from attn_doctor.kernels.builder.plan import workers
-from attn_doctor.kernels.builder.refusals import refusal
 from attn_doctor.kernels.builder.scheduler import job_of
+from attn_doctor.kernels.builder.spec_refusals import refusal
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.pool.pool import Pool, PoolError
 from attn_doctor.pool.task import Outcome, Task

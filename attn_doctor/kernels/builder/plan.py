@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.files import TEXT, read_bytes
-from attn_doctor.kernels.builder.refusals import refusal
+from attn_doctor.kernels.builder.spec_refusals import refusal
 from attn_doctor.kernels.builder.target import Target, environment_for
 from attn_doctor.kernels.caches.deletion import ClearedFile, existing
 from attn_doctor.record.environment import slot_name, slot_of

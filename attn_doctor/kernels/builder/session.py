@@ -28,9 +28,9 @@ from attn_doctor.kernels.builder.plan import (
     superseded,
 )
 from attn_doctor.kernels.builder.progress import Step, Timings, Watcher
-from attn_doctor.kernels.builder.refusals import refusal
 from attn_doctor.kernels.builder.report import Report, Result, explained
 from attn_doctor.kernels.builder.scheduler import Answer, Scheduler, log_of
+from attn_doctor.kernels.builder.spec_refusals import refusal
 from attn_doctor.kernels.builder.target import (
     cross_build_residue,
     relative_names,

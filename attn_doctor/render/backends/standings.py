@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from attn_doctor.backends.readiness import Answer, Matrix, Row
 from attn_doctor.facts import Facts
-from attn_doctor.install.standing import Standing, standing
+from attn_doctor.install.backend_standing import Standing, standing
 
 #: Standing → sign, words for a cell, meaning. The sign says it without colour.
 WORDS = {

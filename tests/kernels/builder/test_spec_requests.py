@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.kernels.builder.refusals import refusal
+from attn_doctor.kernels.builder.spec_refusals import refusal
 from attn_doctor.kernels.builder.spec_requests import SpecArgs, requested_specs
 from attn_doctor.kernels.builder.spec_values import MOST
 from attn_doctor.record.spec import KernelSpec

@@ -84,12 +84,6 @@ def plain_length(pattern: str) -> int:
     return _plain(_parsed(pattern))
 
 
-def longest_match(pattern: str) -> int:
-    """Most characters of a match; a huge number for one without a limit."""
-    most: int = _tree(pattern).getwidth()[1]
-    return most
-
-
 def _way(pattern: str) -> Way:
     tree = _tree(pattern)
     best = required_texts(pattern)

@@ -162,6 +162,28 @@ def test_packages_import_lower_layers_only() -> None:
     assert upwards == []
 
 
+def drawn() -> list[set[str]]:
+    """The layers of the drawing in `docs/architecture.md`, the highest first."""
+    text = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text("utf-8")
+    layers = text.partition("```text")[2].partition("```")[0].split("│")
+    return [{line.split()[0] for line in layer.splitlines() if line.strip()} for layer in layers]
+
+
+def test_the_drawing_shows_what_imports_what() -> None:
+    height = {package: -number for number, layer in enumerate(drawn()) for package in layer}
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")} - {"kernels"}
+    assert packages | {"diagnosis", "kernels.caches"} <= height.keys()
+    of = {module.name: module.package for module in modules()}
+    wrong = [
+        f"{name} imports {target}"
+        for name, targets in graph().items()
+        for target in targets
+        if of[name] != of[target] and {of[name], of[target]} <= height.keys()
+        if height[of[name]] <= height[of[target]]
+    ]
+    assert wrong == []
+
+
 def test_no_two_modules_import_each_other() -> None:
     graphlib.TopologicalSorter(graph()).prepare()  # raises CycleError with the names
 

@@ -407,6 +407,39 @@ def test_a_whole_cache_goes_with_its_record_and_keeps_its_lock_file(recorded: Pa
 
 
 @pytest.mark.posix
+@pytest.mark.parametrize("everything", [True, False])
+def test_a_cache_that_others_can_write_is_refused(
+    tmp_path: Path, make: Any, everything: bool
+) -> None:
+    root = make.inductor(tmp_path / "r")
+    root.chmod(0o777)
+    found = plan(surveyed("inductor", root), everything=everything)
+    assert found.refused.startswith(f"{root} is not used: ")
+    assert "--allow-foreign" in found.refused
+    assert (found.kind, found.root, found.files) == ("inductor", str(root), ())
+
+
+def test_a_refused_plan_deletes_nothing(recorded: Path) -> None:
+    found = replace(only_triton(recorded), refused="in use")
+    before = {path: path.stat().st_mtime_ns for path in recorded.rglob("*")}
+    done = clear(found, "20260101-000000-abcd")
+    assert (done.plan, done.removed.files, done.removed.kept, done.trash) == (found, (), {}, "")
+    assert {path: path.stat().st_mtime_ns for path in recorded.rglob("*")} == before
+
+
+def test_without_its_lock_nothing_is_deleted(recorded: Path) -> None:
+    found = only_triton(recorded)
+    (recorded / "attn-doctor").rename(recorded / "aside")
+    (recorded / "attn-doctor").write_bytes(b"a file")
+    done = clear(found)
+    assert done.plan == replace(found, refused=done.plan.refused)
+    assert done.plan.refused.startswith("its lock cannot be taken: ")
+    assert not done.plan.refused.endswith(": None")
+    assert done.removed.files == ()
+    assert all((recorded / path).exists() for path in found.files)
+
+
+@pytest.mark.posix
 def test_a_clear_waits_for_no_build(recorded: Path) -> None:
     from attn_doctor.record.lock import Lock
 
@@ -518,3 +551,104 @@ def test_an_id_is_never_used_twice(tmp_path: Path, make: Any) -> None:
         "the trash cannot be made"
     }
     assert (tmp_path / make.OTHER).exists()
+
+
+def test_what_another_file_replaced_stays_in_the_trash(recorded: Path, make: Any) -> None:
+    clear(only_triton(recorded), "20260101-000000-abcd")
+    (held,) = trashed(str(recorded))
+    path = f"triton/0/{make.KEY}/k.ttir"
+    newer = make.write(recorded / path, b"newer")
+    done = restore(held)
+    assert done.trashed == held
+    assert done.kept == {path: "another file is there now"}
+    assert set(done.files) == {*held.sizes} - {path}
+    assert done.bytes == held.bytes - held.sizes[path]
+    assert newer.read_bytes() == b"newer"
+    (left,) = trashed(str(recorded))
+    assert left.sizes == {path: held.sizes[path]}
+    newer.unlink()
+    assert restore(left).files == (path,)
+    assert (recorded / path).read_bytes() == b"module {}"
+
+
+@pytest.mark.symlinks
+def test_a_trash_behind_a_link_is_neither_restored_nor_emptied(
+    recorded: Path, tmp_path: Path
+) -> None:
+    clear(only_triton(recorded), "20260101-000000-abcd")
+    (held,) = trashed(str(recorded))
+    recorded.rename(tmp_path / "real")
+    recorded.symlink_to(tmp_path / "real")
+    shown, gone = restore(replace(held)), empty(held)
+    assert shown.kept.keys() == gone.kept.keys() == held.sizes.keys()
+    for why in (*shown.kept.values(), *gone.kept.values()):
+        assert "symbolic link" in why
+    assert (shown.files, gone.files) == ((), ())
+    assert [one.sizes for one in trashed(str(tmp_path / "real"))] == [held.sizes]
+
+
+def test_what_cannot_be_emptied_is_named_and_stays(
+    recorded: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clear(only_triton(recorded), "20260101-000000-abcd")
+    (held,) = trashed(str(recorded))
+    path = f"triton/0/{make.KEY}/k.cubin"
+    number, unlink = str(held.clearing.files[path]), os.unlink
+
+    def fail(name: str, **more: Any) -> None:
+        if os.path.basename(name) == number:
+            raise PermissionError(13, "Permission denied")
+        unlink(name, **more)
+
+    monkeypatch.setattr(os, "unlink", fail)
+    done = empty(held)
+    assert done.kept == {path: "Permission denied"}
+    assert (set(done.files), done.bytes) == (
+        {*held.sizes} - {path},
+        held.bytes - held.sizes[path],
+    )
+    monkeypatch.undo()
+    (left,) = trashed(str(recorded))
+    assert set(empty(left).files) == {path}
+
+
+@pytest.mark.parametrize("list_", [b"", b"[]", b"{", b"\xff", b'{"kind": 1}', b"[" * 100_000])
+def test_a_list_that_cannot_be_read_is_left_out(recorded: Path, make: Any, list_: bytes) -> None:
+    clear(only_triton(recorded), "20260101-000000-abcd")
+    make.write(recorded / ".attn-doctor-trash" / "20270101-000000-abcd" / "list.json", list_)
+    assert [one.id for one in trashed(str(recorded))] == ["20260101-000000-abcd"]
+
+
+@root_only
+def test_a_root_that_was_given_away_meanwhile_is_not_opened(
+    tmp_path: Path, make: Any, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "paths":
+        pytest.skip("Windows has no owner as a number, so that folders are not compared")
+    kept = make.write(tmp_path / "r" / "one")
+    os.chown(tmp_path / "r", 65534, 65534)
+    monkeypatch.setattr(removal, "obstacle", lambda _: "")
+    before = len(os.listdir("/proc/self/fd"))
+    why = remove(str(tmp_path / "r"), ["one"]).kept["one"]
+    assert why.startswith(f"{tmp_path / 'r'} belongs to another user (")
+    assert kept.exists()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_list_that_cannot_be_written_leaves_no_trash(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = plan(surveyed("inductor", make.inductor(tmp_path)), everything=True)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        done = clear(found, "20260101-000000-abcd")
+    assert (done.trash, done.removed.files) == ("", ())
+    assert set(done.removed.kept.values()) == {
+        "the trash cannot be made: No space left on device; --no-trash deletes without one"
+    }
+    assert not (tmp_path / ".attn-doctor-trash").exists()
+    assert all((tmp_path / path).exists() for path in found.files)

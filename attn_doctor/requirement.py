@@ -271,7 +271,7 @@ def _comparison(name: str, op: str, text: str, environment: Mapping[str, str]) -
     if value is None:
         return None
     if name == "extra" and op in ("==", "!="):
-        return (_normal(value) == _normal(text)) == (op == "==")
+        return (normal_name(value) == normal_name(text)) == (op == "==")
     if name in _TEXTS and op in ("==", "!=") and _WORD.fullmatch(text):
         return (value == text) == (op == "==")
     if name in _VERSIONS and _clauses(op + text) is not None and _RELEASE.fullmatch(value):
@@ -279,5 +279,6 @@ def _comparison(name: str, op: str, text: str, environment: Mapping[str, str]) -
     return None
 
 
-def _normal(name: str) -> str:
+def normal_name(name: str) -> str:
+    """Return the name of a package in the form in which PEP 503 compares it."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -17,6 +17,7 @@ from attn_doctor.requirement import (
     applicable,
     combined,
     names_prerelease,
+    normal_name,
     satisfiable,
     satisfies,
     wants_older,
@@ -210,3 +211,7 @@ def test_combined_keeps_the_closest_bounds(specifiers: tuple[str, ...], expected
 def test_two_specifiers_together(one: str, other: str, fit: bool, older: bool) -> None:
     assert satisfiable(one, other) == fit
     assert wants_older(one, other) == older
+
+
+def test_normal_name() -> None:
+    assert normal_name("Flash_Attn.3--x") == "flash-attn-3-x"

@@ -19,10 +19,10 @@ from attn_doctor.fixes.distributions import (
     info_folders,
     info_name,
     installed,
-    normal,
     owners,
 )
 from attn_doctor.fixes.path_state import Changes, Item, state_of
+from attn_doctor.requirement import normal_name
 
 #: Seconds after the last sign of life of a run during which its installer may have written.
 _MARGIN = 0.3
@@ -69,13 +69,13 @@ def read_output(log: str) -> Printed:
     changed: set[str] = set()
     done: set[str] = set()
     for match in _PIP_LINES.finditer(log):
-        changed |= {normal(one.strip()) for one in (match[1] or match[2]).split(",")}
+        changed |= {normal_name(one.strip()) for one in (match[1] or match[2]).split(",")}
     for match in _PIP_END.finditer(log):
-        done |= {normal(one.rpartition("-")[0]) for one in match[1].split()}
+        done |= {normal_name(one.rpartition("-")[0]) for one in match[1].split()}
     for line in filter(None, map(UV_LINE.fullmatch, log.splitlines())):
-        changed.add(normal(line[2]))
+        changed.add(normal_name(line[2]))
         if line[1] in "+~":
-            done.add(normal(line[2]))
+            done.add(normal_name(line[2]))
     return Printed(frozenset(changed | done), frozenset(done))
 
 

@@ -15,11 +15,11 @@ from attn_doctor.fixes.distributions import (
     Change,
     Installed,
     installed_by,
-    normal,
 )
 from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
 from attn_doctor.fixes.steps import Step
 from attn_doctor.json_files import JsonError, decode
+from attn_doctor.requirement import normal_name
 from attn_doctor.shell import commands
 from attn_doctor.shell.installers import CONDA_NAMES, conda_command, owned_by_conda
 
@@ -52,7 +52,7 @@ def _records(prefix: str) -> dict[tuple[str, str], str]:
         # `pytorch-2.11.0-cuda130_py312_0.json`: neither version nor build has a hyphen.
         parts = entry.removesuffix(".json").rsplit("-", 2)
         if entry.endswith(".json") and len(parts) == 3:
-            found[normal(parts[0]), parts[1]] = _channel(os.path.join(folder, entry))
+            found[normal_name(parts[0]), parts[1]] = _channel(os.path.join(folder, entry))
     return found
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from attn_doctor.files import DATA, read_bytes, read_text
+from attn_doctor.requirement import normal_name
 
 #: pip renames what it is removing, so that it begins with `~`.
 _INFO = re.compile(
@@ -57,7 +58,7 @@ def installed(folders: Iterable[str]) -> dict[str, Installed]:
             if match := _INFO.fullmatch(entry):
                 info = os.path.join(folder, entry)
                 one = Installed(match["version"], _mark(info))
-                found.setdefault(normal(match["name"]), one)
+                found.setdefault(normal_name(match["name"]), one)
     return found
 
 
@@ -72,7 +73,7 @@ def installed_by(folders: Iterable[str]) -> dict[str, str]:
                     text = text.strip().lower()
                 except OSError:
                     text = ""
-                found.setdefault(normal(match["name"]), text)
+                found.setdefault(normal_name(match["name"]), text)
     return found
 
 
@@ -110,7 +111,7 @@ def info_folders(folder: str) -> dict[str, str]:
     except OSError:
         return {}
     return {
-        normal(match["name"]): os.path.join(folder, entry)
+        normal_name(match["name"]): os.path.join(folder, entry)
         for entry in entries
         if (match := _INFO.fullmatch(entry))
     }
@@ -119,12 +120,7 @@ def info_folders(folder: str) -> dict[str, str]:
 def info_name(entry: str) -> str:
     """Return the distribution whose metadata is in a folder of this name; empty if none is."""
     match = _INFO.fullmatch(entry)
-    return normal(match["name"]) if match else ""
-
-
-def normal(name: str) -> str:
-    """Return a distribution's name in lower case with single hyphens, as PEP 503 defines."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return normal_name(match["name"]) if match else ""
 
 
 def _mark(info: str) -> str:

@@ -11,8 +11,7 @@ from itertools import product
 from msgspec import Struct
 from packaging.requirements import Requirement
 
-from attn_doctor.fixes.distributions import normal
-from attn_doctor.requirement import satisfiable
+from attn_doctor.requirement import normal_name, satisfiable
 from attn_doctor.shell.commands import split_assignments
 
 #: Options that take a value in the next element.
@@ -92,9 +91,9 @@ def _wanted(word: str) -> Wanted:
         # `git+https://github.com/thu-ml/SageAttention@v2.2.0`, a path, or a wheel's URL
         last = word.rstrip("/").rpartition("/")[2].partition("@")[0].partition("#")[0]
         name = last.split("-")[0] if last.endswith((".whl", ".tar.gz")) else last
-        return Wanted(normal(name.removesuffix(".git")), url=word)
+        return Wanted(normal_name(name.removesuffix(".git")), url=word)
     url = word if found.url else ""
-    return Wanted(normal(found.name), str(found.specifier), url, tuple(sorted(found.extras)))
+    return Wanted(normal_name(found.name), str(found.specifier), url, tuple(sorted(found.extras)))
 
 
 def conflict(one: PipCall, other: PipCall) -> str:

@@ -20,12 +20,13 @@ from attn_doctor.facts import Facts
 from attn_doctor.files import DATA, read_bytes, read_text
 from attn_doctor.fixes import conda, installers
 from attn_doctor.fixes.attribution import UV_LINE
-from attn_doctor.fixes.distributions import Change, Installed, installed, normal
+from attn_doctor.fixes.distributions import Change, Installed, installed
 from attn_doctor.fixes.installers import installer_environment, run
 from attn_doctor.fixes.pip_arguments import PipCall, pip_call
 from attn_doctor.fixes.source_builds import estimate, lacking
 from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.json_files import JsonError, decode
+from attn_doctor.requirement import normal_name
 from attn_doctor.shell.commands import in_text
 from attn_doctor.shell.installers import obstacle, owned_by_conda
 
@@ -200,7 +201,7 @@ class _Report(Struct, frozen=True):
 def _from_pip(report: _Report, there: Mapping[str, Installed]) -> list[Change]:
     found = []
     for item in report.install:
-        name = normal(item.metadata.name)
+        name = normal_name(item.metadata.name)
         old = there.get(name)
         found.append(Change(name, old.version if old else "", item.metadata.version))
     return sorted(found, key=lambda one: one.name)
@@ -211,7 +212,7 @@ def _from_uv(text: str) -> list[Change]:
     new: dict[str, str] = {}
     for line in text.splitlines():
         if match := UV_LINE.fullmatch(line):
-            sign, name, version = match[1], normal(match[2]), match[3] or "?"
+            sign, name, version = match[1], normal_name(match[2]), match[3] or "?"
             if sign in "-~":
                 old[name] = version
             if sign in "+~":

@@ -18,6 +18,7 @@ from attn_doctor.host import Host
 from attn_doctor.probes import path_files
 from attn_doctor.probes.added_folder import END
 from attn_doctor.probes.gaps import Gaps
+from attn_doctor.requirement import normal_name
 
 
 class Distribution(Struct, frozen=True, kw_only=True):
@@ -51,11 +52,11 @@ class Distributions:
 
     def get(self, name: str) -> Distribution | None:
         """Return the first distribution of this name on the import path."""
-        return self._first.get(normalise(name))
+        return self._first.get(normal_name(name))
 
     def copies(self, name: str) -> tuple[Distribution, ...]:
         """Return every installed copy of a distribution."""
-        wanted = normalise(name)
+        wanted = normal_name(name)
         return tuple(one for one in self.all if one.name == wanted)
 
     def read(self, one: Distribution, file: str) -> str:
@@ -154,11 +155,6 @@ _LONGEST = 200
 _INFO = re.compile(
     r"(?P<name>[^-]+(?:-[^-]+)*?)-(?P<version>\d[^-]*)(?:-[^-]+)*\.(?:dist|egg)-info$"
 )
-
-
-def normalise(name: str) -> str:
-    """Return a distribution name in the form in which PEP 503 compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def scan(
@@ -297,10 +293,10 @@ def _distribution(host: Host, folder: str, name: str) -> list[Distribution]:
     if match is not None:
         version = match["version"]
         return [
-            Distribution(name=normalise(match["name"]), version=version, site=folder, info=info)
+            Distribution(name=normal_name(match["name"]), version=version, site=folder, info=info)
         ]
     # `package.egg-info` of a development install has its version only inside.
-    one = Distribution(name=normalise(name.rsplit(".", 1)[0]), version="", site=folder, info=info)
+    one = Distribution(name=normal_name(name.rsplit(".", 1)[0]), version="", site=folder, info=info)
     versions = Distributions(host, (one,)).headers(one).get("Version", [])
     return [msgspec.structs.replace(one, version=version[:_LONGEST]) for version in versions[:1]]
 
@@ -311,5 +307,5 @@ def _egg(host: Host, folder: str, info: str) -> list[Distribution]:
     headers = Distributions(host, (one,)).headers(one)
     if "Name" not in headers or "Version" not in headers:
         return []
-    name, version = normalise(headers["Name"][0]), headers["Version"][0]
+    name, version = normal_name(headers["Name"][0]), headers["Version"][0]
     return [msgspec.structs.replace(one, name=name, version=version[:_LONGEST])]

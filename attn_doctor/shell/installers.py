@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from msgspec.structs import fields
 
 from attn_doctor.facts import Facts, Python
+from attn_doctor.requirement import normal_name
 
 #: A requirement with a name: what an index, conda and pixi know. A URL or a path has none.
 _REQUIREMENT = r"([A-Za-z0-9][\w.-]*)(\[[^\]]*\])?([<>=!~][^@]*)?"
@@ -149,13 +150,8 @@ def names(words: Sequence[str]) -> list[str]:
             next(rest, "")
         elif not word.startswith("-"):
             match = re.fullmatch(_REQUIREMENT, word)
-            found.append(normal(match[1]) if match else word)
+            found.append(normal_name(match[1]) if match else word)
     return found
-
-
-def normal(name: str) -> str:
-    """Return a distribution's name as indexes compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def owned_by_conda(facts: Facts) -> dict[str, str]:
@@ -164,7 +160,7 @@ def owned_by_conda(facts: Facts) -> dict[str, str]:
     for field in fields(facts):
         one = getattr(facts, field.name)
         if getattr(one, "source", None) == "conda":
-            found[normal(getattr(one, "distribution", None) or field.name)] = ""
+            found[normal_name(getattr(one, "distribution", None) or field.name)] = ""
     return found
 
 
@@ -180,8 +176,8 @@ def conda_command(
     """Return the command of conda or pixi for the packages `named` of a pip command."""
     asked = {}
     for word in words[2:]:
-        if (match := re.fullmatch(_REQUIREMENT, word)) and normal(match[1]) in named:
-            asked[normal(match[1])] = match[3] or ""
+        if (match := re.fullmatch(_REQUIREMENT, word)) and normal_name(match[1]) in named:
+            asked[normal_name(match[1])] = match[3] or ""
     adds = words[1] == "install"
     specs = [_conda_spec(name, asked.get(name, "") if adds else "") for name in named]
     if project := pixi_project(prefix):

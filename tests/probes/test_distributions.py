@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.host.local import LocalHost
-from attn_doctor.probes.distributions import Distributions, Site, normalise, scan
+from attn_doctor.probes.distributions import Distributions, Site, scan
 from attn_doctor.probes.gaps import Gaps
+from attn_doctor.requirement import normal_name
 from tests.probes.tree import machine
 
 SITE = "/venv/lib/python3.12/site-packages"
@@ -291,17 +292,13 @@ def test_headers_end_where_the_description_begins() -> None:
     assert site.distributions.read(torch, "direct_url.json") == ""
 
 
-def test_normalise() -> None:
-    assert normalise("Flash_Attn.3--x") == "flash-attn-3-x"
-
-
 def test_our_own_environment_as_importlib_sees_it() -> None:
     gaps = Gaps()
     folders = tuple(p for p in sys.path if p.endswith(("site-packages", "dist-packages")))
     site = scan(LocalHost(), folders, sys.prefix, gaps)
     expected: dict[str, str] = {}
     for one in importlib.metadata.distributions(path=list(site.folders)):
-        expected.setdefault(normalise(one.metadata["Name"]), one.version)
+        expected.setdefault(normal_name(one.metadata["Name"]), one.version)
     assert versions(site) == expected
     assert gaps.reasons == {}
 

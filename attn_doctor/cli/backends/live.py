@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import typer
 from msgspec import Struct
 
 from attn_doctor.backends.live.plan import NAMES, Limits, Workload
+from attn_doctor.cli.audit.run import device_name
 from attn_doctor.cli.result_options import terminal
 
 if TYPE_CHECKING:
@@ -89,7 +89,12 @@ def ran(diagnosis: Diagnosis, options: Options) -> Ran:
         )
     with progress(ended, ended, left=lambda step: step.left, quiet=options.quiet) as shown:
         report = run(
-            facts, options.names, options.workload, _limits(options), _device(options.device), shown
+            facts,
+            options.names,
+            options.workload,
+            _limits(options),
+            device_name(options.device),
+            shown,
         )
     from attn_doctor.backends.live.static_disagreements import disagreements, with_advisories
 
@@ -106,15 +111,6 @@ def _limits(options: Options) -> Limits:
         share=options.share or usual.share,
         network=options.network,
     )
-
-
-def _device(words: str) -> str:
-    """The name of a device in torch."""
-    if words.isdigit():
-        return f"cuda:{words}"
-    if words in ("", "cpu", "cuda", "mps") or words.removeprefix("cuda:").isdigit():
-        return words
-    raise typer.BadParameter(f"--device {words}: write cuda:0 (the number of the GPU) or cpu")
 
 
 def _static(diagnosis: Diagnosis, workload: Workload) -> Matrix:

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from attn_doctor.facts import UnmetRequirement
 from attn_doctor.host import Host
-from attn_doctor.probes.distributions import Distribution, Site, normalise
+from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.installed.requirements import required
-from attn_doctor.requirement import combined, satisfiable, wants_older
+from attn_doctor.requirement import combined, normal_name, satisfiable, wants_older
 
 
 class _Demand(NamedTuple):
@@ -90,7 +90,7 @@ def _demands(host: Host, site: Site, names: set[str]) -> dict[str, list[_Demand]
     for one in site.distributions if names else ():
         lines = site.distributions.headers(one).get("Requires-Dist", [])
         for each in required(host, site, lines, names.__contains__):
-            found[normalise(each.name)].append(_Demand(one, each.specifier))
+            found[normal_name(each.name)].append(_Demand(one, each.specifier))
     return found
 
 
@@ -98,7 +98,7 @@ def _split(one: UnmetRequirement) -> tuple[str, str]:
     """Return the name and the specifier of what is required."""
     text = one.needs or ""
     end = next((at for at, sign in enumerate(text) if sign in "=<>!~"), len(text))
-    return normalise(text[:end]), text[end:]
+    return normal_name(text[:end]), text[end:]
 
 
 def _rival(one: UnmetRequirement, demands: Iterable[_Demand]) -> _Demand | None:

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from attn_doctor.facts import UnmetRequirement
 from attn_doctor.host import Host
-from attn_doctor.probes.distributions import Distribution, Site, normalise
+from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.installed.requirements import required
-from attn_doctor.requirement import satisfies
+from attn_doctor.requirement import normal_name, satisfies
 
 #: Modules whose name differs from that of their distribution.
 _MODULES = {
@@ -92,7 +92,7 @@ class Requirements:
                 lambda name: known.get(name) is None and not _ELSEWHERE.match(name),
             )
             self._absent[one.name] = tuple(
-                f"{normalise(each.name)}{each.specifier}" for each in found
+                f"{normal_name(each.name)}{each.specifier}" for each in found
             )
         return self._absent[one.name]
 
@@ -110,7 +110,7 @@ class Requirements:
             except ValueError:
                 continue
             if found is not None and not fits:
-                yield f"{normalise(each.name)}{each.specifier}", found.version
+                yield f"{normal_name(each.name)}{each.specifier}", found.version
 
     def ambiguous(self, one: Distribution) -> str:
         """Return a requirement of `one` that one of two copies in a folder meets; empty if none."""
@@ -124,7 +124,7 @@ class Requirements:
             except ValueError:
                 continue
             if len(fit) > 1:
-                return f"{normalise(each.name)}{each.specifier}"
+                return f"{normal_name(each.name)}{each.specifier}"
         return ""
 
     def closure(self, one: Distribution) -> dict[str, Distribution]:
@@ -143,7 +143,7 @@ class Requirements:
         if one.name not in self._named:
             lines = self._site.distributions.headers(one).get("Requires-Dist", [])
             names = (re.match(r"[\w.-]+", line) for line in lines if "extra ==" not in line)
-            self._named[one.name] = tuple(normalise(name[0]) for name in names if name)
+            self._named[one.name] = tuple(normal_name(name[0]) for name in names if name)
         return self._named[one.name]
 
 
@@ -190,11 +190,11 @@ class Imports:
         requirements = Requirements(host, site)
         declared = _unmet(requirements, known)
         absent = [one for one in declared if not one.installed]
-        names = {normalise(_name(one.needs or "")) for one in absent}
+        names = {normal_name(_name(one.needs or "")) for one in absent}
         #: Modules that are not installed, with the distribution that contains each.
         self._absent = {_module(name): name for name in names}
         #: Modules of packages that are installed in another version than one requires.
-        self._unfit = {_module(normalise(_name(one.needs or ""))): one for one in declared}
+        self._unfit = {_module(normal_name(_name(one.needs or ""))): one for one in declared}
         for module in self._absent:
             self._unfit.pop(module, None)
         #: Distribution → a requirement of which one of two copies is too old or too new.

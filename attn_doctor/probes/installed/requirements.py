@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable
 
 from attn_doctor.host import Host
-from attn_doctor.probes.distributions import Site, normalise
-from attn_doctor.requirement import Requirement, applicable
+from attn_doctor.probes.distributions import Site
+from attn_doctor.requirement import Requirement, applicable, normal_name
 
 _SYSTEMS = {
     "linux": ("posix", "linux", "Linux"),
@@ -43,7 +43,7 @@ def required(
 
 def _concerns(line: str, wanted: Callable[[str], bool], extras: tuple[str, ...]) -> bool:
     name = re.match(r"[\w.-]+", line)
-    if name is None or not wanted(normalise(name[0])):
+    if name is None or not wanted(normal_name(name[0])):
         return False
     # Most lines of large packages belong to extras and are skipped without parsing.
     return bool(extras) or "extra ==" not in line or " or " in line

@@ -219,9 +219,18 @@ class Run:
 
     @property
     def changed(self) -> bool:
-        """It began to change something that undo can restore, or that is unknown."""
-        return bool(self.damage) or any(
-            line["event"] in ("file", "folder", "packages") for line in self.lines
+        """It began to change something that undo can restore, or that is unknown.
+
+        A step that failed and was rolled back changed nothing.
+        """
+        steps: set[str] = set()
+        for line in self.lines:
+            if line["event"] == "packages":
+                steps.add(line["label"])
+            elif line["event"] in ("rolled back", "unkept"):
+                steps.discard(line["label"])
+        return bool(self.damage or steps) or any(
+            line["event"] in ("file", "folder") for line in self.lines
         )
 
 

@@ -542,6 +542,71 @@ def test_a_roll_back_that_was_killed_is_ended_by_undo(
     assert not (site / "b.py").exists()
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_step_that_failed_is_rolled_back(
+    site: Path,
+    environ: dict[str, str],
+    done: Callable[..., Run],
+    monkeypatch: pytest.MonkeyPatch,
+    fails: bool,
+) -> None:
+    """Copies stay, and `fix undo` is for this run, only if something could not be restored."""
+    before = done(upgrade(site))
+    faults: list[str] = []
+    replace = os.replace
+
+    def fail(old: str, new: str | Path) -> None:
+        if fails and str(new).endswith("a.py"):
+            raise OSError(28, "No space left on device")
+        replace(old, new)
+
+    def work(journal: Journal) -> None:
+        copies = env_snapshot.keep(journal, [str(site)], "step-1")
+        copies.asked.append(frozenset({"a"}))
+        distribution(site, "a", "3.0", "a.py")
+        with monkeypatch.context() as patch:
+            patch.setattr("attn_doctor.fixes.restore.os.replace", fail)
+            faults.extend(undo.roll_back(journal, copies, journal.folder / "step-1.log"))
+
+    run = done(work)
+    assert names(site)["a"] == "2.0"
+    if fails:
+        assert faults == [f"{site / 'a.py'} cannot be restored: No space left on device"]
+        assert (site / "a.py").read_text() == "a 3.0"
+        assert chosen(environ, "").id == run.id
+        assert undo.undo(run, undo_plan(run)).faults == ()
+    else:
+        assert faults == []
+        assert env_snapshot.copies_of(run) == []
+        assert not Path(env_snapshot.roots(run)[0]).exists()
+    assert (site / "a.py").read_text() == "a 2.0"
+    assert chosen(environ, "").id == before.id
+
+
+@pytest.mark.posix
+def test_a_file_that_cannot_be_put_back_leaves_no_part(
+    tmp_path: Path, done: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "folder" / "file"
+    path.parent.mkdir()
+    path.write_text("before")
+    run = done(lambda journal: journal.write_file(path, b"after"))
+    plan = undo_plan(run)
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("attn_doctor.fixes.restore.os.replace", fail)
+        undone = undo.undo(run, plan)
+    assert undone.faults == (f"{path} cannot be restored: No space left on device",)
+    assert [one.name for one in path.parent.iterdir()] == ["file"]
+    assert path.read_text() == "after"
+    run = Run(run.folder)
+    assert undo.undo(run, undo_plan(run)).faults == ()
+    assert path.read_text() == "before"
+
+
 def test_copies_that_are_gone_are_reported(site: Path, done: Callable[..., Run]) -> None:
     run = done(upgrade(site, finished=False))
     shutil.rmtree(site.parent / ".attn-doctor-undo")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from attn_doctor.anonymize import anonymous, private_packages, rewritten, walk
+from attn_doctor.anonymize import anonymous, disclosed, private_packages, rewritten, walk
 from attn_doctor.facts import Facts, Gpu, Python
+from attn_doctor.findings import Verdict
 from attn_doctor.host.recorded import RecordedHost
 
 
@@ -114,3 +115,18 @@ def test_packages_from_private_places_are_renamed() -> None:
     replaced = private_packages({info: editable, known: editable}.items())
     assert replaced("/env/acme_model-0.1.dist-info") == "/env/private1-0.1.dist-info"
     assert replaced("import acme-model; diffusers") == "import private1; diffusers"
+
+
+class Pair(NamedTuple):
+    one: str
+    other: int
+
+
+def test_a_result_is_disclosed_whole() -> None:
+    value = {"a": [Pair("a", 1), ("a", None)], "b": Gpu(index=0, name="a"), "c": Verdict.OK}
+    assert disclosed(value, str.upper) == {
+        "A": [Pair("A", 1), ("A", None)],
+        "B": Gpu(index=0, name="A"),
+        "C": Verdict.OK,
+    }
+    assert type(disclosed(Pair("a", 1), str.upper)) is Pair

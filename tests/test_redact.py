@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attn_doctor.clean import is_clean
-from attn_doctor.redact import HIDDEN, presentable, redact
+from attn_doctor.redact import HIDDEN, presentable, redact, redact_all, redact_arguments
 
 WORD = "aB3" * 12
+#: The shortest word that may be random.
+RANDOM = "qK3vX9pLr2TzW8mNb5YcD7hF"
 
 
 @pytest.mark.parametrize(
@@ -85,3 +87,106 @@ def test_any_text_becomes_clean_and_stays_so(text: str) -> None:
     once = presentable(text)
     assert presentable(once) == once
     assert is_clean(once.replace("\n", "").replace("\t", ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # After a colon and a blank, as in prose, a value is long, or has a digit.
+        ("token: abcdefg1", "token: ***"),
+        ("token: abcdefghijabcdefghij", "token: ***"),
+        ("Bearer abcdefg1", "Bearer ***"),
+        ("bearer abcdefghijabcdefghij", "bearer ***"),
+        ("token=abc", "token=***"),
+        ("token=keys", "token=***"),
+        ("token='abc d' x", "token='***' x"),
+        ("(token=abc123), x", "(token=***), x"),
+        ("'api_key': 'abc'},", "'api_key': '***'},"),
+        ("credentials: abc", "credentials: ***"),
+        ("KEY: abcdefg1", "KEY: ***"),
+        ("pwd=abc", "pwd=***"),
+        ("--token abc", "--token ***"),
+        ("password_2=abc", "password_2=***"),
+        ("password_b64: abc", "password_b64: ***"),
+        ("api_key_value=abc", "api_key_value=***"),
+        ("curl -u a:b x", "curl -u a:*** x"),
+        ("login -p abc x", "login -p *** x"),
+        ("password abc", "password ***"),
+        ("private-token: abc", "private-token: ***"),
+        ("https://git:pw@example.org/x", "https://***@example.org/x"),
+        ("next=a%2Fb%26token%3Dabc123", "next=a/b&token=***"),
+        (r"https:\/\/ada:pw@h\/x", "https://***@h/x"),
+        (
+            "-----BEGIN X PRIVATE KEY-----\nx\n-----END X PRIVATE KEY-----\nb",
+            "*** (private key)\nb",
+        ),
+        ("Private-Lines: 2\na\nb\nPrivate-MAC: 1\n", "Private-Lines: 2 ***\nPrivate-MAC: 1\n"),
+        ("ghp_" + "a" * 16, HIDDEN),
+        (f"x {RANDOM}", f"x {HIDDEN}"),
+        (f"sha256 {RANDOM}", f"sha256 {HIDDEN}"),
+        (f"x/{RANDOM}==", HIDDEN),
+        (rf"a\n{RANDOM}", rf"a\n{HIDDEN}"),
+    ],
+)
+def test_names_places_and_random_words_tell(text: str, expected: str) -> None:
+    assert redact(text) == expected
+    assert redact(expected) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token: abcdef1",
+        "token: abcdefgh",
+        "token: abcdefghijabcdefghi",
+        "Bearer abcdefgh",
+        "token=hf_token",
+        "token=my_key2",
+        "token=the-password",
+        "pwd=/home/x",
+        "db_pwd=~/x",
+        r"pwd=\\srv\x",
+        "my key: abcdefg1",
+        "cache_key=abcdefg1",
+        "token_count=5",
+        "--token --other",
+        "x password abc",
+        "-p abc",
+        "auth: none",
+        "see /etc/passwd: x",
+        "https://git@example.org/x",
+        "a%2Fb",
+        r"a\/b",
+        "ghp_" + "a" * 15,
+        "xghp_" + "a" * 16,
+        f"x {RANDOM[:-1]}",
+        f"sha256:{RANDOM}",
+        f"sha512-{RANDOM}",
+        RANDOM.lower(),
+        RANDOM.upper(),
+        "qvxprtzwqKvxprtz0123abcd",  # few changes
+        "aB3" * 8,  # a repetition
+    ],
+)
+def test_what_tells_nothing_stays(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_data_and_arguments() -> None:
+    token = "ghp_" + "a" * 16
+    data = {"a": ("b", ["--token", "x"]), 1: token, token: None, "n": 1.5, "e": [], "m": ["a", 1]}
+    assert redact_all(data) == {
+        "a": ["b", ["--token", HIDDEN]],
+        1: HIDDEN,
+        HIDDEN: None,
+        "n": 1.5,
+        "e": [],
+        "m": ["a", 1],
+    }
+    assert redact_all({"hub_token": "x", "page": "x", "name": {"token": "y"}}) == {
+        "hub_token": HIDDEN,
+        "page": "x",
+        "name": {"token": HIDDEN},
+    }
+    words = ["a", "--token", "b", "--token", "--c", "token", "d", "--token", ""]
+    assert redact_arguments(words) == ["a", "--token", HIDDEN, *words[3:]]

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from attn_doctor.facts import Cache, Facts
+from attn_doctor.facts import Cache, Facts, Gpu, Torch, Triton
 from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.kernels.caches import removal
 from attn_doctor.kernels.caches.deletion import (
     ClearedFile,
     Deletions,
+    Group,
     Plan,
     clear,
     existing,
@@ -174,7 +176,8 @@ def test_a_build_deletes_below_its_folders_only(tmp_path: Path, make: Any) -> No
     inside = make.write(tmp_path / "r" / "a" / "one", b"12345")
     outside = make.write(tmp_path / "other")
     missing = ClearedFile(path=str(tmp_path / "r" / "never"), bytes=1, why="stale")
-    files = [*existing(tmp_path, ["r/a/one", "other", "gone"], "stale"), missing]
+    files = [*existing(tmp_path, ["r/a/one", "gone", "other"], "stale"), missing]
+    assert {file.why for file in files} == {"stale"}
     assert [Path(file.path).name for file in files] == ["one", "other", "never"]
     deletions = Deletions(str(tmp_path / "r"), "")
     deletions.delete(files)
@@ -238,6 +241,89 @@ def test_a_plan_counts_entries_and_bytes(tmp_path: Path, make: Any) -> None:
     assert found.bytes == sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
     assert plan(surveyed("inductor", root), everything=False).groups == ()
     assert plan(surveyed("inductor", root / "none"), everything=True).groups == ()
+
+
+HERE = Facts(
+    torch=Torch(installed=True, version="2.11.0", build="cuda", cuda="13.0"),
+    triton=Triton(installed=True, version="3.6.0"),
+    gpus=(Gpu(index=0, name="NVIDIA H200", sm=90),),
+)
+#: Names of a Triton kernel's folder.
+KEYS = [f"{letter}{'A' * 51}" for letter in "BCDEF"]
+
+
+def test_useless_files_are_grouped_by_the_reason(tmp_path: Path, make: Any) -> None:
+    for key, arch, version in zip(
+        KEYS, (90, 90, 80, 90, 90), ("3.5.1", "3.5.1", "3.6.0", "3.6.0", "3.6.0"), strict=True
+    ):
+        make.kernel(tmp_path, key, arch=arch, version=version)
+    truncated = [tmp_path / KEYS[0] / "k.cubin", tmp_path / KEYS[3] / "k.cubin"]
+    for path in truncated:
+        path.write_bytes(path.read_bytes()[:-3])
+    make.write(tmp_path / "notes.txt")
+    found = plan(
+        survey(CacheLocation("triton", str(tmp_path), "TRITON_CACHE_DIR"), HERE), everything=False
+    )
+    here = {group.why: (group.entries, {*group.files}) for group in found.groups}
+
+    def files(*keys: str) -> set[str]:
+        return {f"{key}/{path.name}" for key in keys for path in (tmp_path / key).iterdir()}
+
+    assert {why: entries for why, (entries, _) in here.items()} == {
+        "built by Triton 3.5.1, this is 3.6.0": 2,
+        "built for sm_80, the GPU here is sm_90": 1,
+        "truncated or corrupt": 1,
+    }
+    assert here["built by Triton 3.5.1, this is 3.6.0"][1] == files(*KEYS[:2])
+    assert here["built for sm_80, the GPU here is sm_90"][1] == files(KEYS[2])
+    broken = here["truncated or corrupt"][1]
+    assert f"{KEYS[3]}/k.cubin" in broken <= files(KEYS[3])
+    assert (found.source, found.unrelated_files, found.refused) == ("TRITON_CACHE_DIR", 1, "")
+    assert len(found.files) == len({*found.files})
+    assert found.bytes == sum((tmp_path / path).stat().st_size for path in found.files)
+    clear(found)
+    assert not any((tmp_path / key).exists() for key in KEYS[:3])
+    assert not truncated[1].exists()
+    assert len([*(tmp_path / KEYS[4]).iterdir()]) == 4
+    assert (tmp_path / "notes.txt").exists()
+    after = plan(survey(CacheLocation("triton", str(tmp_path), "named"), HERE), everything=False)
+    assert (after.groups, after.unrelated_files) == ((), 1)
+
+
+def test_a_whole_cache_is_grouped_by_its_parts(recorded: Path, make: Any) -> None:
+    graph = recorded / "fxgraph" / make.FX[1:3] / make.FX
+    make.write(graph / ".999999999.1.tmp")
+    make.kernel(recorded / "triton" / "0", make.OTHER)
+    found = plan(surveyed("inductor", recorded), everything=True)
+    assert {group.why: group.entries for group in found.groups} == {
+        "aotautograd": 1,
+        "code": 1,
+        "fxgraph": 1,
+        "triton": 2,
+        "incomplete files": 1,
+        "locks that no process holds": 1,
+        "attn-doctor's record": 1,
+    }
+
+
+def test_a_folder_that_is_no_cache_is_refused(tmp_path: Path, make: Any) -> None:
+    mine = make.write(tmp_path / "mine.txt")
+    found = plan(surveyed("triton", tmp_path), everything=True)
+    assert (found.kind, found.root, found.files) == ("triton", str(tmp_path), ())
+    assert found.refused == surveyed("triton", tmp_path).contents.unrecognised != ""
+    assert clear(found).removed.files == ()
+    assert mine.exists()
+
+
+@pytest.mark.symlinks
+def test_links_go_from_a_cache_of_downloads_only(tmp_path: Path, make: Any) -> None:
+    make.hub(tmp_path)
+    found = plan(surveyed("hub", tmp_path), everything=True)
+    links = [path for path in found.files if (tmp_path / path).is_symlink()]
+    assert links
+    other = clear(replace(found, kind="triton", groups=(Group("x", 1, tuple(links), 1),)))
+    assert other.removed.kept == dict.fromkeys(links, "it is a symbolic link")
+    assert {*links} <= {*clear(found).removed.files}
 
 
 @pytest.mark.parametrize("path", ["./x", "a/./x", "a/../x", "x/", "/x", ""])
@@ -491,8 +577,14 @@ def test_a_file_that_is_written_now_stays(tmp_path: Path, make: Any) -> None:
 
 def test_the_record_comes_back_with_the_kernels(recorded: Path) -> None:
     before = store.load(recorded)
-    clear(only_triton(recorded), "20260101-000000-abcd")
+    found = only_triton(recorded)
+    done = clear(found, "20260101-000000-abcd")
+    assert done.plan == found
+    assert done.trash == str(recorded / ".attn-doctor-trash" / "20260101-000000-abcd")
     (held,) = trashed(str(recorded))
+    at = datetime.strptime(held.clearing.at, "%Y-%m-%dT%H:%M:%S%z")
+    assert abs(datetime.now(timezone.utc) - at) < timedelta(minutes=10)
+    assert (held.id, held.clearing.kind) == ("20260101-000000-abcd", "inductor")
     assert held.bytes == sum(held.sizes.values()) > 4096
     assert restore(held).kept == {}
     assert store.load(recorded) == before

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,6 +103,24 @@ def test_a_root_behind_a_link_is_refused_with_its_real_path(tmp_path: Path, make
     assert (tmp_path / "real" / "r" / "one").exists()
 
 
+@pytest.mark.posix
+@pytest.mark.parametrize(("owner", "followed"), [(0, True), (1, False), (1000, False)])
+def test_only_links_of_root_at_the_top_are_followed(
+    monkeypatch: pytest.MonkeyPatch, owner: int, followed: bool
+) -> None:
+    """As `/tmp` is on macOS."""
+    link, folder = stat.S_IFLNK | 0o777, stat.S_IFDIR | 0o755
+
+    def lstat(path: str) -> SimpleNamespace:
+        return SimpleNamespace(st_mode=link if path == "/tmp" else folder, st_uid=owner)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", lstat)
+        assert link_above("/tmp/a/b") == ("" if followed else "/tmp")
+        patch.setattr(os, "lstat", lambda path: lstat("/tmp" if path == "/tmp/a" else "/"))
+        assert link_above("/tmp/a/b") == "/tmp/a"
+
+
 def test_a_file_that_changed_since_it_was_listed_stays(tmp_path: Path, make: Any) -> None:
     make.write(tmp_path / "same")
     grown = make.write(tmp_path / "grown")
@@ -169,7 +189,7 @@ def test_what_cannot_be_deleted_is_said(tmp_path: Path, make: Any) -> None:
     assert remove(str(tmp_path / "r"), ["folder"]).kept == {"folder": "it is not a regular file"}
     assert "cannot be reached" in remove(str(tmp_path / "none"), ["x"]).kept["x"]
     make.write(tmp_path / "file")
-    assert "not a folder" in obstacle(str(tmp_path / "file"))
+    assert obstacle(str(tmp_path / "file")) == "it is not a folder"
 
 
 def test_a_build_deletes_below_its_folders_only(tmp_path: Path, make: Any) -> None:

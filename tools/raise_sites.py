@@ -156,7 +156,8 @@ class _Literals:
 
 def _is_near(symptom: Symptom, site: Site, text: str) -> bool:
     log = f'  File "/site-packages/{site.file}", line {site.line}, in call\n{text}'
-    return all(re.search(pattern, log) for pattern in symptom.near)
+    excluded = any(re.search(pattern, log) for pattern in symptom.absent)
+    return not excluded and all(re.search(pattern, log) for pattern in symptom.near)
 
 
 def accepted(path: Path = TABLE) -> set[Row]:

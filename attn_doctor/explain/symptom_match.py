@@ -66,12 +66,18 @@ class Symptom:
         self.index = index
         self.pattern = rule.symptoms[index].pattern
         self.near = rule.symptoms[index].near
+        self.absent = rule.symptoms[index].absent
         self.ways = rule.symptom_ways[index] if rule.symptom_ways else ways(self.pattern)
 
     @cached_property
     def others(self) -> tuple[re.Pattern[str], ...]:
         """The compiled patterns that must match in the same failure."""
         return tuple(map(re.compile, self.near))
+
+    @cached_property
+    def excluded(self) -> tuple[re.Pattern[str], ...]:
+        """The compiled patterns that must not match in the same failure."""
+        return tuple(map(re.compile, self.absent))
 
     @cached_property
     def specificity(self) -> int:
@@ -222,7 +228,7 @@ class SymptomSearch:
         for symptom, found, lines in self._occurrences:
             index = _deciding_line(lines, found[0], trace)
             beside = vicinity.found(symptom.others, index)
-            if beside is None:
+            if beside is None or vicinity.has(symptom.excluded, index):
                 continue
             line = trace.lines[index]
             yield SymptomMatch(
@@ -299,6 +305,13 @@ class _Vicinity:
         text = self._text(self._lines(index))
         matches = [pattern.search(text) for pattern in patterns]
         return sum(len(one[0]) for one in matches if one) if all(matches) else None
+
+    def has(self, patterns: Sequence[re.Pattern[str]], index: int) -> bool:
+        """Whether one of the patterns matches around a line."""
+        if not patterns:
+            return False
+        text = self._text(self._lines(index))
+        return any(pattern.search(text) for pattern in patterns)
 
     def _lines(self, index: int) -> range:
         first, last = self._failures.get(self._trace.positions[index].failure, (index, index))

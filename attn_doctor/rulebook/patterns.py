@@ -284,6 +284,9 @@ def pattern_faults(rule: Rule) -> Iterator[str]:
         for pattern in symptom.patterns:
             for danger in dangers(pattern):
                 yield f"symptom {pattern!r} {danger}"
+        for pattern in symptom.absent:
+            for danger in dangers(pattern, log=False):
+                yield f"symptom {pattern!r} {danger}"
     for line in rule.conditions:
         if line.op == "matches" and not line.other:
             for danger in dangers(line.value, log=False):

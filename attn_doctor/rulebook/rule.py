@@ -55,6 +55,9 @@ class Symptom(Struct, frozen=True, forbid_unknown_fields=True):
     near: tuple[Text, ...] = ()
     """Patterns that must each occur as well: in the same failure, before or after, in any order.
     Blanks and line ends around them count as one blank."""
+    absent: tuple[Text, ...] = ()
+    """Patterns that must not occur in the same failure, read like those of `near`: words of
+    another failure with the same message."""
     printed_by: str = ""
     """The only package whose source prints this text, if the text does not name it."""
 
@@ -72,7 +75,8 @@ class Symptom(Struct, frozen=True, forbid_unknown_fields=True):
         """Whether all its patterns match in `text`, which is one failure."""
         around = one_blank(text)
         found = re.search(self.pattern, text) is not None
-        return found and all(re.search(pattern, around) for pattern in self.near)
+        together = found and all(re.search(pattern, around) for pattern in self.near)
+        return together and not any(re.search(pattern, around) for pattern in self.absent)
 
 
 def one_blank(text: str) -> str:

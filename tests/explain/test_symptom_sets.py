@@ -49,6 +49,16 @@ def test_another_failure_far_away_does_not_count(found: Callable[[str], int]) ->
     assert found(other + "step 1 loss 2.0\n" * 40 + HEAD + DEEP + ERROR) == 0
 
 
+def test_words_of_another_failure_exclude_a_symptom(rule: WriteRule, explained: Explain) -> None:
+    rule(
+        "a/b",
+        "packaging-bug",
+        "DSLRuntimeError'''\nabsent = ['flash_attn.cute']\nprinted_by = '''x",
+    )
+    assert len(explained(HEAD + DEEP + ERROR).matches) == 1
+    assert not explained(HEAD + FRAME + DEEP + ERROR).matches
+
+
 def test_the_message_is_the_line_that_is_shown(rule: WriteRule, explained: Explain) -> None:
     rule(
         "a/b", "packaging-bug", "DSLRuntimeError'''\nnear = ['flash_attn.cute']\nprinted_by = '''x"

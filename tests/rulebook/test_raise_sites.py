@@ -64,6 +64,7 @@ def test_literals_are_read_and_docstrings_are_not(package: Path) -> None:
         (Symptom(pattern="has no gradients"), False),
         (Symptom(pattern="has no mask", near=(r"other[/\\]attention\.py",)), True),
         (Symptom(pattern="has no mask", near=("flash_attn",)), False),
+        (Symptom(pattern="has no mask", absent=(r"other[/\\]attention\.py",)), False),
     ],
 )
 def test_a_pattern_meets_the_message_of_a_package(

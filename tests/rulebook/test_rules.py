@@ -28,8 +28,10 @@ compiled = cache(re.compile)
 def matches(symptom: Symptom, text: str) -> bool:
     """What `Symptom.is_in` says, with patterns that stay compiled."""
     around = one_blank(text)
-    return compiled(symptom.pattern).search(text) is not None and all(
-        compiled(pattern).search(around) for pattern in symptom.near
+    return (
+        compiled(symptom.pattern).search(text) is not None
+        and all(compiled(pattern).search(around) for pattern in symptom.near)
+        and not any(compiled(pattern).search(around) for pattern in symptom.absent)
     )
 
 

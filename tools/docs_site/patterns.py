@@ -54,6 +54,7 @@ def _together(symptom: Symptom) -> str:
     """One pattern for all patterns of a symptom, in any order."""
     own = javascript(symptom.pattern)
     others = "".join(rf"(?=[\s\S]*?(?:{javascript(pattern)}))" for pattern in symptom.near)
+    others += "".join(rf"(?![\s\S]*?(?:{javascript(pattern)}))" for pattern in symptom.absent)
     return rf"^{others}[\s\S]*?(?:{own})" if others else own
 
 

@@ -41,6 +41,16 @@ def test_further_symptoms_and_rules_add_up_to_a_limit(rule: WriteRule, explained
     assert both.matches[0].also == ("a/c",)
 
 
+def test_a_note_that_the_run_goes_on_does_not_explain_a_later_failure(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "torch-cpu-only", "error: fast attention failed to import")
+    note = "error: fast attention failed to import. Falling back to native attention."
+    later = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
+    assert explained(note).matches
+    assert not explained(f"{note}\n{later}ValueError: the learning rate is negative").matches
+
+
 def test_facts_of_the_log_and_of_the_machine(rule: WriteRule, explained: Explain) -> None:
     line = "INFO kernel alpha is slow"
     rule("a/b", "torch-cpu-only", line, tail=CPU)

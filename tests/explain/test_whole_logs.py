@@ -50,7 +50,7 @@ _CAUSES = {
     "diffusers-xformers-on-cpu": ("torch-cpu-only", "you have 2.13.0+cpu"),
     "flash-3-module-absent": ("package-not-installed", "No module named 'flash_attn_interface'"),
     "flash-attn-absent": ("package-not-installed", "No module named 'flash_attn'"),
-    "flash-attn-shadowed": ("package-api-mismatch", "cannot import name 'flash_attn_func'"),
+    "flash-attn-shadowed": ("python-environment-mixed", "cannot import name 'flash_attn_func'"),
     "flex-backward-cpu": ("flex-device-unsupported", "does not support backward on CPU"),
     "flex-embedding-dimension": ("flex-input-unsupported", "to have the same embedding dimension"),
     "flex-lengths-compiled": ("flex-blockmask-shape", "block_mask was created"),

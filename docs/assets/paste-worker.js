@@ -1,18 +1,12 @@
 // Runs attn-doctor in the browser, in a worker of its own: Pyodide and the engine lie beside it.
 // It receives {text, site} and answers {page} or {error}; {ready: true} says that it is loaded.
+import { resume } from "./paste-python.js";
+
 const folder = new URL("paste/", self.location.href);
 
 async function load() {
-  const [{ loadPyodide }, engine] = await Promise.all([
-    import(new URL("pyodide.mjs", folder).href),
-    fetch(new URL("engine.zip", folder)).then((answer) => answer.arrayBuffer()),
-  ]);
-  const python = await loadPyodide({ indexURL: folder.href });
-  python.unpackArchive(engine, "zip", { extractDir: "/engine" });
-  python.runPython("import sys; sys.path.insert(0, '/engine')");
-  const paste = python.pyimport("paste");
-  paste.answer("");
-  return paste;
+  const python = await resume(folder.href, fetch(new URL("engine.bin", folder)));
+  return python.pyimport("paste");
 }
 
 const loaded = load();

@@ -3,13 +3,12 @@
 import fs from "node:fs";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
+import { resume } from "../../docs/assets/paste-python.js";
 
 const logs = JSON.parse(fs.readFileSync(0, "utf8")); // first, since Pyodide also reads it
-const folder = path.resolve(process.argv[2]) + path.sep;
-const { loadPyodide } = await import(pathToFileURL(folder + "pyodide.mjs"));
-const python = await loadPyodide({ indexURL: folder });
-python.unpackArchive(new Uint8Array(fs.readFileSync(folder + "engine.zip")), "zip", { extractDir: "/engine" });
-python.runPython("import sys; sys.path.insert(0, '/engine')");
+const folder = pathToFileURL(path.resolve(process.argv[2])).href + "/";
+const response = new Response(fs.readFileSync(new URL("engine.bin", folder)));
+const python = await resume(folder, Promise.resolve(response));
 const paste = python.pyimport("paste");
 // An error of Pyodide itself would print its whole source.
 const explained = (log) => {

@@ -294,8 +294,7 @@ def test_the_first_page_answers_as_the_command(
     served = tmp_path / "served"
     served.mkdir()
     for name, found in tool("paste_assets").files(tmp_path / "fetched").items():
-        content = found if isinstance(found, bytes) else found.read_bytes()
-        (served / name).write_bytes(content)
+        (served / name).write_bytes(found.read_bytes())
     files = sorted((ROOT / "tests" / "logs").glob("*.jsonl"))
     lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
     logs = [json.loads(line)["log"] for line in lines]

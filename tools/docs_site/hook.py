@@ -91,8 +91,7 @@ def on_files(files: Files, config: Any) -> Files:
     listed = json.dumps(patterns.listed(rules(), titles), ensure_ascii=False)
     files.append(File.generated(config, "assets/messages.json", content=listed))
     for name, found in paste_assets.files().items():
-        source = {"content": found} if isinstance(found, bytes) else {"abs_src_path": str(found)}
-        files.append(File.generated(config, f"assets/paste/{name}", **source))
+        files.append(File.generated(config, f"assets/paste/{name}", abs_src_path=str(found)))
     return files
 
 

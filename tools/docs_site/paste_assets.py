@@ -3,20 +3,22 @@
     python tools/docs_site/paste_assets.py
 
 It takes Pyodide from npm and msgspec from PyPI, in fixed versions, into `build/paste/`. A build of
-the site copies them; without them it has no field to paste into. The build itself needs no network.
+the site copies them. With Node.js, it also keeps the memory of a Python that has loaded the engine.
+Without them the site has no field to paste into. The build itself needs no network.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
-import io
+import json
 import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +42,10 @@ RUNTIME = (
     "pyodide-lock.json",
 )
 _WHEEL = "msgspec.whl"
+#: The file that the build of the site makes beside them.
+ENGINE = "engine.bin"
+#: How many known messages there are for each one that is explained before the memory is kept.
+_EACH = 20
 #: What no log is explained with, by the beginning of its path.
 _LEFT_OUT = ("attn_doctor/cli/", "attn_doctor/translations/")
 #: Where a wheel of attn-doctor has its rules.
@@ -66,11 +72,12 @@ def fetch(folder: Path = FOLDER) -> None:
         (folder / _WHEEL).write_bytes(wheel.read_bytes())
 
 
-def files(folder: Path = FOLDER) -> dict[str, bytes | Path]:
+@cache
+def files(folder: Path = FOLDER) -> dict[str, Path]:
     """The files for the site by name, the engine among them; empty if `fetch` was not run."""
     if not all((folder / name).exists() for name in (*RUNTIME, _WHEEL)):
         return {}
-    return {**{name: folder / name for name in RUNTIME}, "engine.zip": _engine(folder)}
+    return {name: folder / name for name in RUNTIME} | {ENGINE: _engine(folder)}
 
 
 def _pip(place: Path) -> list[str]:
@@ -85,13 +92,32 @@ def _verified(file: Path, expected: str) -> None:
         raise SystemExit(f"{file.name} has the sha256 {found}, not {expected}")
 
 
-def _engine(folder: Path) -> bytes:
-    """attn-doctor, its rules, packaging and msgspec as one archive."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+def _engine(folder: Path) -> Path:
+    """Python's memory with attn-doctor, its rules, packaging and msgspec, and their files."""
+    made = folder / ENGINE
+    with tempfile.TemporaryDirectory() as scratch:
         for name, content in _members(folder):
-            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    return made.getvalue()
+            file = Path(scratch, name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        script = Path(__file__).with_name("paste_memory.mjs")
+        subprocess.run(
+            ["node", script, folder, scratch, made],
+            input=json.dumps(_warm_up()),
+            text=True,
+            check=True,
+            timeout=600,
+        )
+    return made
+
+
+def _warm_up() -> list[str]:
+    """Logs that are explained before the memory is kept: what is loaded once is then loaded."""
+    from attn_doctor.rulebook.rule_files import read_folder
+
+    rules = read_folder(ROOT / "rules")
+    printed = [symptom.logs[0] for rule in rules for symptom in rule.symptoms if symptom.logs]
+    return ["", *printed[::_EACH]]
 
 
 def _members(folder: Path) -> Iterator[tuple[str, bytes]]:

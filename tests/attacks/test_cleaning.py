@@ -86,7 +86,8 @@ def _of_page(text: str, *, commands: bool = False) -> Iterator[str]:
     yield from _of_text(text)
     lines = text.splitlines()
     for before, line in pairwise(["", *lines]):
-        wrapped = line.strip() == "Q" and before.endswith(" #")
+        # A terminal's width may part the words of one line there.
+        wrapped = f"{before} {line.strip()}".endswith(" ``` # Q")
         if line.strip() in ("Q", "# Q") and not wrapped:
             yield f"a line of theirs: {line!a}"
     yield from re.findall(r"##\w*\[", text)

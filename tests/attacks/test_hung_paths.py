@@ -119,9 +119,10 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     root = tmp_path_factory.mktemp("installed")
     shutil.copytree(PACKAGE, root / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
     rules = root / PACKAGE.name / "_rules"
-    shutil.copytree(PACKAGE.parent / "rules", rules)
-    (rules / "index.json").write_bytes(library.build_index(rules))
-    (rules / INDEX).write_bytes(catalogue_files.build_index(rules))
+    if not rules.is_dir():  # a checkout
+        shutil.copytree(PACKAGE.parent / "rules", rules)
+        (rules / "index.json").write_bytes(library.build_index(rules))
+        (rules / INDEX).write_bytes(catalogue_files.build_index(rules))
     compileall.compile_dir(root, quiet=1)
     script = root / "attn-doctor"
     script.write_text(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import stat
 import threading
 from datetime import datetime, timedelta, timezone
@@ -29,7 +31,7 @@ from attn_doctor.kernels.caches.file_tree import read_tree
 from attn_doctor.kernels.caches.locks import Holder, Holders
 from attn_doctor.kernels.caches.removal import link_above, obstacle, remove
 from attn_doctor.kernels.caches.survey import CacheLocation, Survey, survey
-from attn_doctor.kernels.caches.trash import empty, restore, trashed
+from attn_doctor.kernels.caches.trash import empty, new_id, restore, trashed
 from attn_doctor.record import store
 from attn_doctor.record.manifest import Build, Entry, EntryState, Manifest, Warmup
 from attn_doctor.record.spec import KernelSpec
@@ -146,7 +148,7 @@ def test_another_users_files_stay(tmp_path: Path, make: Any, way: str) -> None:
     done = remove(str(tmp_path / "r"), ["theirs", "mine", "folder/one"])
     assert done.files == ("mine",)
     assert "another user" in done.kept["theirs"]
-    assert "another user" in done.kept["folder/one"]
+    assert done.kept["folder/one"] == "folder belongs to another user"
     os.chown(tmp_path / "r", 65534, 65534)
     assert "another user" in obstacle(str(tmp_path / "r"))
 
@@ -764,3 +766,228 @@ def test_a_list_that_cannot_be_written_leaves_no_trash(
     }
     assert not (tmp_path / ".attn-doctor-trash").exists()
     assert all((tmp_path / path).exists() for path in found.files)
+
+
+# Locks, names and modes
+
+
+def a_lock(tmp_path: Path, make: Any) -> tuple[Plan, Path]:
+    """The plan to clear a whole cache, and a lock in it."""
+    root = make.inductor(tmp_path)
+    return plan(surveyed("inductor", root), everything=True), root / "locks" / f"{make.CODE}.lock"
+
+
+def why_kept(found: Plan, lock: Path) -> str:
+    """Why a clear keeps a lock. No process is seen that has it open."""
+    assert lock.relative_to(found.root).as_posix() in found.locks
+    return clear(found).removed.kept[lock.relative_to(found.root).as_posix()]
+
+
+@pytest.fixture
+def unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of other processes cannot be seen, as in another container."""
+    monkeypatch.setattr(removal, "holders", lambda _: Holders())
+
+
+@pytest.mark.posix
+def test_a_lock_that_is_taken_after_the_plan_stays(tmp_path: Path, make: Any, unseen: None) -> None:
+    import fcntl
+
+    found, lock = a_lock(tmp_path, make)
+    with lock.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert why_kept(found, lock) == "a process holds it"
+    assert lock.exists()
+
+
+def test_a_lock_that_another_file_replaced_stays(tmp_path: Path, make: Any, unseen: None) -> None:
+    found, lock = a_lock(tmp_path, make)
+    make.write(tmp_path / "new").replace(lock)
+    assert why_kept(found, lock) == "another file replaced it after it was listed"
+    assert lock.exists()
+
+
+@pytest.mark.symlinks
+def test_a_lock_that_became_a_link_stays(tmp_path: Path, make: Any, unseen: None) -> None:
+    found, lock = a_lock(tmp_path / "r", make)
+    lock.replace(tmp_path / "victim")
+    lock.symlink_to(tmp_path / "victim")
+    assert why_kept(found, lock) == "it is a symbolic link"
+    assert (tmp_path / "victim").exists()
+
+
+@pytest.mark.posix
+@pytest.mark.symlinks
+def test_a_lock_that_becomes_a_link_while_it_is_checked_is_not_opened(
+    tmp_path: Path, make: Any, unseen: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, lock = a_lock(tmp_path / "r", make)
+    check = removal._check
+
+    def swap(status: os.stat_result, *more: Any, **options: Any) -> None:
+        check(status, *more, **options)
+        if lock.exists() and status.st_ino == lock.stat().st_ino and not lock.is_symlink():
+            lock.replace(tmp_path / "victim")
+            lock.symlink_to(tmp_path / "victim")
+
+    monkeypatch.setattr(removal, "_check", swap)
+    assert why_kept(found, lock) == os.strerror(errno.ELOOP)
+    assert (tmp_path / "victim").exists()
+
+
+def test_a_name_with_nul_is_kept(tmp_path: Path) -> None:
+    assert remove(str(tmp_path), ["a\0b"]).kept == {"a\0b": "its path leads out of the cache"}
+
+
+def test_an_error_without_a_text_has_its_kind(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make.write(tmp_path / "one")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "unlink", fail)
+    assert remove(str(tmp_path), ["one"]).kept == {"one": "PermissionError"}
+
+
+@pytest.mark.posix
+def test_a_trash_is_for_its_owner_and_folders_come_back_as_they_were(
+    tmp_path: Path, make: Any
+) -> None:
+    folder = make.kernel(tmp_path)
+    modes = {path.parent: path.parent.stat().st_mode for path in folder.iterdir()}
+    clear(plan(surveyed("triton", tmp_path), everything=True), "one")
+    assert not folder.exists()
+    for trash in (tmp_path / ".attn-doctor-trash", tmp_path / ".attn-doctor-trash" / "one"):
+        assert stat.S_IMODE(trash.stat().st_mode) == 0o700
+    assert stat.S_IMODE((trash / "list.json").stat().st_mode) == 0o600
+    restore(trashed(str(tmp_path))[0])
+    assert {path: path.stat().st_mode for path in modes} == modes
+
+
+def test_a_file_at_the_top_of_a_cache_comes_back(tmp_path: Path, make: Any) -> None:
+    kernel = make.small_kernel(tmp_path)
+    clear(plan(surveyed("jiterator", tmp_path), everything=True), "one")
+    assert not kernel.exists()
+    assert restore(trashed(str(tmp_path))[0]).files == (kernel.name,)
+    assert kernel.exists()
+
+
+@pytest.mark.symlinks
+@pytest.mark.parametrize("place", ["a", "a/b"])
+def test_no_folder_above_a_file_may_become_a_link(tmp_path: Path, make: Any, place: str) -> None:
+    root, outside = tmp_path / "r", tmp_path / "outside"
+    make.write(root / "a" / "b" / "c" / "one")
+    (root / place).replace(outside)
+    (root / place).symlink_to(outside)
+    done = remove(str(root), ["a/b/c/one"])
+    assert done.files == ()
+    assert done.kept["a/b/c/one"].partition(" is ")[0].endswith(place)
+    assert [path.name for path in outside.rglob("one")] == ["one"]
+
+
+@pytest.mark.symlinks
+def test_a_root_that_became_a_link_is_not_opened(
+    tmp_path: Path, make: Any, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "paths":
+        pytest.skip("checks of paths leave a race")
+    kept = make.write(tmp_path / "real" / "r" / "one")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    monkeypatch.setattr(removal, "obstacle", lambda _: "")
+    assert remove(str(tmp_path / "link" / "r"), ["one"]).kept.keys() == {"one"}
+    assert kept.exists()
+
+
+def test_another_file_system_is_not_entered(
+    tmp_path: Path, make: Any, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "paths":
+        pytest.skip("the files themselves are compared there")
+    kept = make.write(tmp_path / "a" / "one")
+    inode, fstat = (tmp_path / "a").stat().st_ino, os.fstat
+
+    def mounted(handle: int) -> Any:
+        found = fstat(handle)
+        if found.st_ino != inode:
+            return found
+        return SimpleNamespace(st_dev=found.st_dev + 1, st_uid=found.st_uid, st_mode=found.st_mode)
+
+    monkeypatch.setattr(os, "fstat", mounted)
+    assert remove(str(tmp_path), ["a/one"]).kept == {"a/one": "a is another file system"}
+    assert kept.exists()
+
+
+@pytest.mark.parametrize(("attributes", "removed"), [(0x10, True), (0x11, True), (0x410, False)])
+def test_a_junction_of_windows_is_not_entered(
+    tmp_path: Path,
+    make: Any,
+    way: str,
+    monkeypatch: pytest.MonkeyPatch,
+    attributes: int,
+    removed: bool,
+) -> None:
+    if way == "handles":
+        pytest.skip("Windows has no handles of folders")
+    make.write(tmp_path / "a" / "one")
+    lstat = os.lstat
+
+    def with_attributes(path: str) -> Any:
+        found = lstat(path)
+        names = ("st_mode", "st_uid", "st_dev")
+        values = {name: getattr(found, name) for name in names}
+        return SimpleNamespace(**values, st_file_attributes=attributes)
+
+    monkeypatch.setattr(os, "lstat", with_attributes)
+    done = remove(str(tmp_path), ["a/one"])
+    assert (done.files == ("a/one",)) is removed
+    assert done.kept == ({} if removed else {"a/one": f"{tmp_path / 'a'} is a link"})
+
+
+@pytest.mark.posix
+def test_many_folders_need_few_handles(tmp_path: Path, make: Any) -> None:
+    import resource
+
+    names = [f"{letter}/{number}/one" for letter in "ab" for number in range(40)]
+    for name in names:
+        make.write(tmp_path / name)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_now = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 16, most[1]))
+    try:
+        done = remove(str(tmp_path), names, trash=(".attn-doctor-trash/one", b"{}"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    assert (done.kept, len(done.files)) == ({}, 80)
+
+
+@pytest.mark.symlinks
+def test_downloads_come_back_with_their_links(tmp_path: Path, make: Any) -> None:
+    make.hub(tmp_path)
+    before = {path: os.lstat(path).st_size for path in tmp_path.rglob("*") if not path.is_dir()}
+    clear(plan(surveyed("hub", tmp_path), everything=True), "one")
+    (held,) = trashed(str(tmp_path))
+    done = restore(held)
+    assert {tmp_path / path for path in done.files} == before.keys()
+    assert done.bytes == sum(before.values()) == held.bytes
+    links = [path for path in before if path.is_symlink()]
+    assert links
+    assert all(path.exists() for path in links)
+
+
+def test_a_trash_without_its_list_goes_too(recorded: Path) -> None:
+    clear(only_triton(recorded), "one")
+    (held,) = trashed(str(recorded))
+    (recorded / ".attn-doctor-trash" / "one" / "list.json").unlink()
+    assert restore(held).kept == {}
+    assert [path.name for path in (recorded / ".attn-doctor-trash").rglob("*")] in ([], ["one"])
+
+
+def test_later_clearings_sort_behind_earlier_ones() -> None:
+    first, second = new_id(), new_id()
+    assert first[:22] <= second[:22]
+    now = datetime.now(timezone.utc)
+    at = datetime.strptime(first[:15], "%Y%m%d-%H%M%S").replace(tzinfo=timezone.utc)
+    assert abs(now - at) < timedelta(minutes=10)
+    assert re.fullmatch(r"[0-9]{8}-[0-9]{12}-[0-9a-f]{4}", first)

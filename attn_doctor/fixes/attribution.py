@@ -111,7 +111,7 @@ def changes_of(
         if os.path.isdir(part.folder) and not os.path.lexists(part.copy)
     }
     owner = _Owners(parts)
-    mine = {path: name for path in differing if (name := owner(path)) in ours}
+    mine = {path: name for path in differing for name in owner(path) if name in ours}
     later: list[str] = []
     unclear: list[str] = []
     if stopped:
@@ -170,26 +170,26 @@ def _removed_since(
 
 
 class _Owners:
-    """The distribution of each path: by metadata of now, else of before."""
+    """The distributions of each path: by metadata of now, else of before."""
 
     def __init__(self, parts: Iterable[Part]) -> None:
-        self._now: dict[str, str] = {}
-        self._then: dict[str, str] = {}
+        self._now: dict[str, list[str]] = {}
+        self._then: dict[str, list[str]] = {}
         self._folders = {part.folder for part in parts}
         for part in parts:
             self._now |= owners(part.folder, part.folder)
             self._then |= owners(part.copy, part.folder)
 
-    def __call__(self, path: str) -> str:
-        """Return the distribution, or nothing."""
-        found = self._now.get(path) or self._then.get(path, "")
+    def __call__(self, path: str) -> list[str]:
+        """Return the distributions, or nothing."""
+        found = self._now.get(path) or self._then.get(path, [])
         folder, name = os.path.split(path)
         if not found and os.path.basename(folder) == "__pycache__" and name.endswith(".pyc"):
             source = os.path.join(os.path.dirname(folder), name.partition(".")[0] + ".py")
-            found = self._now.get(source) or self._then.get(source, "")
+            found = self._now.get(source) or self._then.get(source, [])
         while not found and folder:
             if folder in self._folders:
-                return info_name(name)
+                return [owner] if (owner := info_name(name)) else []
             folder, name = os.path.split(folder) if folder != os.sep else ("", "")
         return found
 

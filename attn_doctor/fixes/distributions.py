@@ -87,18 +87,19 @@ def compared(old: Mapping[str, Installed], new: Mapping[str, Installed]) -> list
     ]
 
 
-def owners(folder: str, base: str) -> dict[str, str]:
-    """Return the distribution of each file named by metadata in `folder`, by absolute path.
+def owners(folder: str, base: str) -> dict[str, list[str]]:
+    """Return the distributions of each file named by metadata in `folder`, by absolute path.
 
+    Several may have the same file; then the last one that was installed has written it.
     `base` is the folder that the metadata was installed in; `folder` may be a copy of it.
     """
-    found: dict[str, str] = {}
-    for name, info in info_folders(folder).items():
+    found: dict[str, list[str]] = {}
+    for name, info in sorted(info_folders(folder).items()):
         try:
             text = read_text(os.path.join(info, "RECORD"), DATA)
             for row in csv.reader(text.splitlines()):
                 if row:
-                    found[os.path.normpath(os.path.join(base, row[0]))] = name
+                    found.setdefault(os.path.normpath(os.path.join(base, row[0])), []).append(name)
         except (OSError, csv.Error):
             continue
     return found

@@ -251,7 +251,8 @@ class _Packages:
         self.others = {
             path: name
             for folder in folders
-            for path, name in owners(folder, folder).items()
+            for path, names in owners(folder, folder).items()
+            for name in names
             if name not in self._left
         }
         """Paths that now belong to another distribution, which the run did not change."""

@@ -182,7 +182,7 @@ def test_distributions_and_their_files(tmp_path: Path) -> None:
     (info / "RECORD").write_text("my_pkg/a.py,,\n../bin/tool,,\nMy_Pkg-1.0.dist-info/RECORD,,\n")
     first = installed([str(tmp_path)])
     assert first["my-pkg"].version == "1.0"
-    assert owners(str(tmp_path), "/env/lib")["/env/bin/tool"] == "my-pkg"
+    assert owners(str(tmp_path), "/env/lib")["/env/bin/tool"] == ["my-pkg"]
     (tmp_path / "~y_Pkg-1.0.dist-info").mkdir()  # pip is removing it
     assert installed([str(tmp_path)]).keys() == {"my-pkg"}
     (info / "RECORD").write_text("my_pkg/b.py,,\n")

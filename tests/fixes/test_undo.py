@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,7 +21,7 @@ from attn_doctor.fixes import env_snapshot, orphans, undo
 from attn_doctor.fixes import journal as journal_module
 from attn_doctor.fixes.attribution import Printed, read_output
 from attn_doctor.fixes.distributions import Change, installed
-from attn_doctor.fixes.journal import MARKER, Journal, Run, begin, runs
+from attn_doctor.fixes.journal import MARKER, Journal, Run, begin, reopen, runs
 from attn_doctor.fixes.orphans import end_orphan
 from attn_doctor.fixes.restore import Exchange, exchange_all
 from attn_doctor.fixes.undo import chosen, undo_plan
@@ -127,6 +128,79 @@ def test_only_runs_of_an_environment(tmp_path: Path, environ: dict[str, str]) ->
     assert chosen(environ, "", python="/srv/a/bin/python3").id == made["a"]
     with pytest.raises(AttnDoctorError, match="no run of fix changed the environment of /srv/c"):
         chosen(environ, "", python="/srv/c/bin/python")
+
+
+def test_a_forgotten_run_is_passed_over(
+    tmp_path: Path, environ: dict[str, str], done: Callable[..., Run]
+) -> None:
+    first, last = (
+        done(lambda journal, name=name: journal.write_file(tmp_path / name, b"x"))
+        for name in ("one", "two")
+    )
+    with reopen(last) as journal:
+        journal.note("end", result="kept")
+    assert chosen(environ, "").id == first.id
+    assert chosen(environ, last.id, forget=True).id == last.id
+    with pytest.raises(AttnDoctorError, match="cannot be undone: `fix forget` deleted its copies"):
+        chosen(environ, last.id)
+
+
+def test_a_run_that_was_undone_in_part_can_be_done_again(
+    tmp_path: Path, environ: dict[str, str], done: Callable[..., Run]
+) -> None:
+    first = done(lambda journal: journal.write_file(tmp_path / "first", b"x"))
+    paths = [tmp_path / "one", tmp_path / "two"]
+    run = done(lambda journal: [journal.write_file(path, b"after") for path in paths])
+    paths[0].write_text("by hand")
+    assert undo.undo(run, undo_plan(run)).faults
+    assert Run(run.folder).state == "partly undone"
+    assert not paths[1].exists()
+    assert chosen(environ, "").id == first.id
+    assert chosen(environ, "", redo=True).id == chosen(environ, run.id, redo=True).id == run.id
+    undone = undo.undo(Run(run.folder), undo_plan(Run(run.folder), redo=True))
+    assert undone.faults == (f"{paths[0]} was changed since run {run.id}; it is kept",)
+    assert (paths[0].read_text(), paths[1].read_text()) == ("by hand", "after")
+
+
+@pytest.mark.posix
+def test_what_an_undo_takes_away_is_kept_for_its_owner(
+    site: Path, tmp_path: Path, done: Callable[..., Run]
+) -> None:
+    def work(journal: Journal) -> None:
+        upgrade(site)(journal)
+        journal.write_file(tmp_path / "file", b"x")
+
+    run = done(work)
+    undo.undo(run, undo_plan(run))
+    asides = [Path(env_snapshot.roots(run)[0], "after"), run.folder / "after"]
+    for aside in asides:
+        assert stat.S_IMODE(aside.stat().st_mode) == 0o700
+        assert (aside / MARKER).read_text() == f"{run.id}\n"
+        assert len([*aside.iterdir()]) > 1
+
+
+def test_a_redo_that_is_cut_off_can_be_done_again(
+    tmp_path: Path,
+    environ: dict[str, str],
+    done: Callable[..., Run],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = done(lambda journal: journal.write_file(tmp_path / "file", b"after"))
+    undo.undo(run, undo_plan(run))
+    run = Run(run.folder)
+
+    def killed(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(undo, "exchange_all", killed)
+        with pytest.raises(KeyboardInterrupt):
+            undo.undo(run, undo_plan(run, redo=True))
+    run = Run(run.folder)
+    assert (run.cut_off, run.state) == (True, "interrupted")
+    again = chosen(environ, run.id, redo=True)
+    undo.undo(again, undo_plan(again, redo=True))
+    assert (Run(run.folder).state, (tmp_path / "file").read_text()) == ("done", "after")
 
 
 # Files
@@ -381,6 +455,7 @@ def test_a_distribution_that_changed_since_is_kept(
     assert plan.refused == (refused if changed == "a" else ())
     assert changed not in {one.name for one in plan.changes}
     undo.undo(run, plan)
+    assert not (site / "b.py").exists()
     assert names(site)[changed] == "3.0"
     assert (site / f"{changed}.py").read_text() == f"{changed} 3.0"
     assert Run(run.folder).state == ("partly undone" if changed == "a" else "undone")
@@ -400,6 +475,44 @@ def test_after_a_run_that_was_killed_only_its_own_changes_are_undone(
     assert names(site) == {"a": "1.0", "late": "1.0", "other": "1.0"}
     assert (site / "mine.txt").exists()
     assert (site / "other.py").read_text() == "changed"
+
+
+def test_a_run_that_was_killed_is_undone_and_done_again(
+    site: Path, done: Callable[..., Run]
+) -> None:
+    run = done(upgrade(site, finished=False))
+    assert undo.undo(run, undo_plan(run)).faults == ()
+    assert names(site) == {"a": "1.0", "other": "1.0"}
+    run = Run(run.folder)
+    assert undo.undo(run, undo_plan(run, redo=True)).faults == ()
+    assert names(site) == {"a": "2.0", "b": "1.0", "other": "1.0"}
+    assert (site / "b.py").read_text() == "b 1.0"
+
+
+@pytest.mark.symlinks
+def test_a_link_is_restored_and_its_copy_is_needed(site: Path, done: Callable[..., Run]) -> None:
+    """The file `a.link` is a link of `a` before the step and a file after it."""
+    info = site / "a-1.0.dist-info" / "RECORD"
+    info.write_text(f"{info.read_text()}a.link,,\n")
+    (site / "a.link").symlink_to("a.py")
+
+    def work(journal: Journal) -> None:
+        copies = env_snapshot.keep(journal, [str(site)], "step-1")
+        copies.asked.append(frozenset({"a"}))
+        distribution(site, "a", "2.0", "a.py", "a.link")
+        env_snapshot.record(journal, copies, copies.changes(journal.folder / "step-1.log"))
+
+    run = done(work)
+    (copy,) = Path(env_snapshot.roots(run)[0]).rglob("a.link")
+    assert undo_plan(run).refused == ()
+    kept = copy.with_name("elsewhere")
+    copy.rename(kept)
+    assert undo_plan(run).refused == (
+        f"the copy of {site / 'a.link'} is gone ({copy}); it is kept as it is",
+    )
+    kept.rename(copy)
+    assert undo.undo(run, undo_plan(run)).faults == ()
+    assert os.readlink(site / "a.link") == "a.py"
 
 
 def test_a_distribution_that_was_installed_after_the_kill_is_kept(
@@ -460,16 +573,26 @@ def test_what_the_user_changed_between_two_steps_comes_back(
     assert names(site)["a"] == "1.0"
 
 
+@pytest.mark.parametrize("theirs", ["aa", "theirs"])
 def test_a_file_that_another_distribution_has_too_is_kept(
-    site: Path, done: Callable[..., Run]
+    site: Path, done: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, theirs: str
 ) -> None:
+    """In whatever order the file system lists the distributions."""
     run = done(upgrade(site))
     text = (site / "b.py").read_text()
-    distribution(site, "theirs", "1.0", "b.py")
+    distribution(site, theirs, "1.0", "b.py")
     (site / "b.py").write_text(text)
-    undo.undo(run, undo_plan(run))
+    listdir = os.listdir
+    for backwards in (False, True):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "listdir", lambda path: sorted(listdir(path), reverse=backwards))  # noqa: B023
+            plan = undo_plan(run)
+        assert plan.refused == (
+            f"{site / 'b.py'} belongs to {theirs} too since run {run.id}; it is kept",
+        )
+    undo.undo(run, plan)
     assert (site / "b.py").exists()
-    assert names(site) == {"a": "1.0", "other": "1.0", "theirs": "1.0"}
+    assert names(site) == {"a": "1.0", "other": "1.0", theirs: "1.0"}
 
 
 def test_what_was_removed_after_the_kill_stays_removed(

@@ -154,11 +154,14 @@ def test_a_run_that_was_undone_in_part_can_be_done_again(
     paths[0].write_text("by hand")
     assert undo.undo(run, undo_plan(run)).faults
     assert Run(run.folder).state == "partly undone"
+    refused = [f"{paths[0]} was changed since run {run.id}; it is kept"]
+    assert [*Run(run.folder).all("end")][-1]["faults"] == refused
     assert not paths[1].exists()
     assert chosen(environ, "").id == first.id
     assert chosen(environ, "", redo=True).id == chosen(environ, run.id, redo=True).id == run.id
     undone = undo.undo(Run(run.folder), undo_plan(Run(run.folder), redo=True))
-    assert undone.faults == (f"{paths[0]} was changed since run {run.id}; it is kept",)
+    assert undone.faults == (*refused,)
+    assert [*Run(run.folder).all("end")][-1]["faults"] == refused
     assert (paths[0].read_text(), paths[1].read_text()) == ("by hand", "after")
 
 
@@ -490,7 +493,9 @@ def test_a_run_that_was_killed_is_undone_and_done_again(
 
 
 @pytest.mark.symlinks
-def test_a_link_is_restored_and_its_copy_is_needed(site: Path, done: Callable[..., Run]) -> None:
+def test_a_link_is_restored_and_its_copy_is_needed(
+    site: Path, done: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file `a.link` is a link of `a` before the step and a file after it."""
     info = site / "a-1.0.dist-info" / "RECORD"
     info.write_text(f"{info.read_text()}a.link,,\n")
@@ -510,7 +515,23 @@ def test_a_link_is_restored_and_its_copy_is_needed(site: Path, done: Callable[..
     assert undo_plan(run).refused == (
         f"the copy of {site / 'a.link'} is gone ({copy}); it is kept as it is",
     )
+    copy.symlink_to("other.py")
+    assert undo.undo(run, undo_plan(run)).faults == (
+        f"{copy} is not what was copied from {site / 'a.link'}, which is kept as it is",
+    )
+    copy.unlink()
     kept.rename(copy)
+
+    def fail(old: str, new: str | Path) -> None:
+        if str(new).endswith("a.link"):
+            raise OSError(28, "No space left on device")
+        replace(old, new)
+
+    replace = os.replace
+    with monkeypatch.context() as patch:
+        patch.setattr("attn_doctor.fixes.restore.os.replace", fail)
+        assert len(undo.undo(run, undo_plan(run)).faults) == 1
+    assert (site / "a.link").read_text() == "a 2.0"
     assert undo.undo(run, undo_plan(run)).faults == ()
     assert os.readlink(site / "a.link") == "a.py"
 
@@ -553,6 +574,28 @@ def test_bytecode_of_a_removed_module_goes(site: Path, done: Callable[..., Run])
         (site / "__pycache__" / f"{name}.cpython-312.pyc").write_text("x")
     undo.undo(run, undo_plan(run))
     assert [path.name for path in (site / "__pycache__").iterdir()] == ["other.cpython-312.pyc"]
+
+
+def test_bytecode_goes_from_each_folder_that_becomes_empty(
+    site: Path, done: Callable[..., Run]
+) -> None:
+    def work(journal: Journal) -> None:
+        copies = env_snapshot.keep(journal, [str(site)], "step-1")
+        copies.asked.append(frozenset({"b"}))
+        distribution(site, "b", "1.0", "one/x.py", "two/x.py", "three/x.py", "four/x.py")
+        env_snapshot.record(journal, copies, copies.changes(journal.folder / "step-1.log"))
+
+    run = done(work)
+    for name in ("one", "two", "three"):
+        (site / name / "__pycache__").mkdir()
+        (site / name / "__pycache__" / "x.cpython-312.pyc").write_text("x")
+    (site / "three" / "__pycache__" / "mine.cpython-312.pyc").write_text("x")
+    plan = undo_plan(run)
+    assert not [one for one in plan.exchanges if "four/__pycache__" in one.path]
+    assert undo.undo(run, plan).faults == ()
+    left = [path.relative_to(site).as_posix() for path in site.rglob("*.pyc")]
+    assert left == ["three/__pycache__/mine.cpython-312.pyc"]
+    assert not [name for name in ("one", "two", "four") if (site / name / "__pycache__").exists()]
 
 
 def test_what_the_user_changed_between_two_steps_comes_back(
@@ -739,6 +782,15 @@ def test_copies_that_are_gone_are_reported(site: Path, done: Callable[..., Run])
     shutil.rmtree(site.parent / ".attn-doctor-undo")
     distribution(site, "a", "2.0", "a.py")
     assert all("is gone" in one or "changed" in one for one in undo_plan(run).refused)
+
+
+def test_a_file_whose_copy_is_gone_is_kept(site: Path, done: Callable[..., Run]) -> None:
+    run = done(upgrade(site))
+    (copy,) = Path(env_snapshot.roots(run)[0]).rglob("a.py")
+    copy.unlink()
+    assert undo_plan(run).refused == (
+        f"the copy of {site / 'a.py'} is gone ({copy}); it is kept as it is",
+    )
 
 
 def test_steps_that_were_rolled_back_do_not_count(site: Path, done: Callable[..., Run]) -> None:

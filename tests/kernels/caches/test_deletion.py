@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import threading
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from attn_doctor.errors import OwnershipError
 from attn_doctor.facts import Cache, Facts, Gpu, Torch, Triton
 from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.kernels.caches import removal
@@ -225,7 +227,29 @@ def test_a_build_deletes_damaged_files_and_no_others(tmp_path: Path, make: Any) 
     deletions = Deletions(str(root))
     deletions.delete_damaged()
     assert [file.path for file in deletions.cleared] == [str(truncated)]
+    assert deletions.cleared[0].why.startswith("damaged: ")
     assert left.exists()
+
+
+def test_a_build_deletes_below_several_folders(tmp_path: Path, make: Any) -> None:
+    made = [make.write(tmp_path / name / "one") for name in ("a", "b")]
+    deletions = Deletions(str(tmp_path / "a"), str(tmp_path / "b"))
+    deletions.delete(existing(tmp_path, ["a/one", "b/one"], "stale"))
+    assert [file.path for file in deletions.cleared] == [str(path) for path in made]
+
+
+def test_useless_files_of_killed_builds_are_named(recorded: Path, make: Any) -> None:
+    graph = recorded / "fxgraph" / make.FX[1:3] / make.FX
+    left = make.write(graph / ".999999999.1.tmp")
+    (recorded / "attn-doctor" / "manifest.json").write_bytes(b"{")
+    found = plan(surveyed("inductor", recorded), everything=False)
+    assert {group.why: (group.files, group.bytes) for group in found.groups} == {
+        "attn-doctor's record, which is damaged": (("attn-doctor/manifest.json",), 1),
+        "incomplete files of processes that were killed": (
+            (left.relative_to(recorded).as_posix(),),
+            1,
+        ),
+    }
 
 
 def surveyed(kind: CacheFolder, root: Path) -> Survey:
@@ -239,6 +263,10 @@ def test_an_abandoned_lock_is_deleted(tmp_path: Path, make: Any, everything: boo
     os.utime(lock, (0, 0))
     found = plan(surveyed("extensions", tmp_path), everything=everything)
     assert "py312_cu130/fused/lock" in found.files
+    whys = [group.why for group in found.groups if "py312_cu130/fused/lock" in group.files]
+    assert whys == [
+        "locks that no process holds" if everything else "locks of builds that were killed"
+    ]
     assert found.doubts == ()
     assert found.refused == ""
 
@@ -302,6 +330,7 @@ def test_useless_files_are_grouped_by_the_reason(tmp_path: Path, make: Any) -> N
     assert f"{KEYS[3]}/k.cubin" in broken <= files(KEYS[3])
     assert (found.source, found.unrelated_files, found.refused) == ("TRITON_CACHE_DIR", 1, "")
     assert len(found.files) == len({*found.files})
+    assert sum(group.bytes for group in found.groups) == found.bytes
     assert found.bytes == sum((tmp_path / path).stat().st_size for path in found.files)
     clear(found)
     assert not any((tmp_path / key).exists() for key in KEYS[:3])
@@ -694,6 +723,7 @@ def test_a_trash_behind_a_link_is_neither_restored_nor_emptied(
     recorded.rename(tmp_path / "real")
     recorded.symlink_to(tmp_path / "real")
     shown, gone = restore(replace(held)), empty(held)
+    assert shown.trashed == held
     assert shown.kept.keys() == gone.kept.keys() == held.sizes.keys()
     for why in (*shown.kept.values(), *gone.kept.values()):
         assert "symbolic link" in why
@@ -864,6 +894,7 @@ def test_a_trash_is_for_its_owner_and_folders_come_back_as_they_were(
     assert stat.S_IMODE((trash / "list.json").stat().st_mode) == 0o600
     restore(trashed(str(tmp_path))[0])
     assert {path: path.stat().st_mode for path in modes} == modes
+    assert not (tmp_path / "attn-doctor").exists()
 
 
 def test_a_file_at_the_top_of_a_cache_comes_back(tmp_path: Path, make: Any) -> None:
@@ -945,21 +976,23 @@ def test_a_junction_of_windows_is_not_entered(
     assert done.kept == ({} if removed else {"a/one": f"{tmp_path / 'a'} is a link"})
 
 
-@pytest.mark.posix
-def test_many_folders_need_few_handles(tmp_path: Path, make: Any) -> None:
-    import resource
-
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files in /proc")
+def test_many_folders_need_few_handles(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [f"{letter}/{number}/one" for letter in "ab" for number in range(40)]
     for name in names:
         make.write(tmp_path / name)
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    open_now = max(map(int, os.listdir("/proc/self/fd")))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 16, most[1]))
-    try:
-        done = remove(str(tmp_path), names, trash=(".attn-doctor-trash/one", b"{}"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, most)
-    assert (done.kept, len(done.files)) == ({}, 80)
+    rename, counts = os.rename, [len(os.listdir("/proc/self/fd"))]
+
+    def counted(*names: Any, **more: Any) -> None:
+        counts.append(len(os.listdir("/proc/self/fd")))
+        rename(*names, **more)
+
+    monkeypatch.setattr(os, "rename", counted)
+    done = remove(str(tmp_path), names, trash=(".attn-doctor-trash/one", b"{}"))
+    assert (done.kept, len(done.files), len(counts)) == ({}, 80, 81)
+    assert max(counts) - counts[0] < 10
 
 
 @pytest.mark.symlinks
@@ -991,3 +1024,92 @@ def test_later_clearings_sort_behind_earlier_ones() -> None:
     at = datetime.strptime(first[:15], "%Y%m%d-%H%M%S").replace(tzinfo=timezone.utc)
     assert abs(now - at) < timedelta(minutes=10)
     assert re.fullmatch(r"[0-9]{8}-[0-9]{12}-[0-9a-f]{4}", first)
+
+
+@pytest.mark.parametrize("kind", ["entries", "warmups"])
+def test_a_record_of_kernels_or_warm_ups_alone(recorded: Path, kind: str) -> None:
+    """What was cleared is noted, and comes back with the files."""
+    whole = store.load(recorded)
+    assert whole is not None
+    before = replace(whole, **{"warmups" if kind == "entries" else "entries": {}})
+    store.save(recorded, before)
+    clear(only_triton(recorded), "one")
+    noted = store.load(recorded)
+    assert noted is not None
+    if kind == "entries":
+        assert noted.entries["kernel"].state == "cleared"
+    else:
+        assert noted.warmups.keys() == {"graph"}
+    restore(trashed(str(recorded))[0])
+    assert store.load(recorded) == before
+
+
+def test_kernels_that_did_not_come_back_are_not_noted(recorded: Path, make: Any) -> None:
+    found = only_triton(recorded)
+    clear(found, "one")
+    for path in found.files:
+        make.write(recorded / path, b"of another program")
+    assert restore(trashed(str(recorded))[0]).files == ()
+    after = store.load(recorded)
+    assert after is not None
+    assert after.entries["kernel"].state == "cleared"
+
+
+@pytest.mark.symlinks
+def test_a_trash_of_links_is_emptied(tmp_path: Path, make: Any) -> None:
+    make.hub(tmp_path)
+    clear(plan(surveyed("hub", tmp_path), everything=True), "one")
+    (held,) = trashed(str(tmp_path))
+    assert empty(held).kept == {}
+    assert not (tmp_path / ".attn-doctor-trash").exists()
+
+
+def test_a_folder_in_the_trash_is_not_deleted(recorded: Path, make: Any) -> None:
+    clear(only_triton(recorded), "one")
+    (held,) = trashed(str(recorded))
+    path = f"triton/0/{make.KEY}/k.cubin"
+    place = recorded / ".attn-doctor-trash" / "one" / str(held.clearing.files[path])
+    place.unlink()
+    mine = make.write(place / "mine")
+    assert empty(held).kept == {path: "it is not a regular file"}
+    assert mine.exists()
+
+
+def test_the_newest_clearing_is_the_first(tmp_path: Path, make: Any) -> None:
+    for number in (2, 1, 3):
+        make.kernel(tmp_path)
+        clear(plan(surveyed("triton", tmp_path), everything=True), f"2026010{number}")
+    assert [one.id for one in trashed(str(tmp_path))] == ["20260103", "20260102", "20260101"]
+
+
+@pytest.mark.posix
+def test_a_trash_that_others_can_write_is_refused(recorded: Path) -> None:
+    clear(only_triton(recorded), "one")
+    recorded.chmod(0o777)
+    with pytest.raises(OwnershipError):
+        trashed(str(recorded))
+
+
+@pytest.mark.symlinks
+def test_a_list_that_is_a_link_is_left_out(recorded: Path) -> None:
+    clear(only_triton(recorded), "one")
+    list_ = recorded / ".attn-doctor-trash" / "one" / "list.json"
+    list_.replace(recorded / "list")
+    list_.symlink_to(recorded / "list")
+    assert trashed(str(recorded)) == ()
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone cannot be changed")
+def test_times_do_not_depend_on_the_zone(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "XXX-14")
+    time.tzset()
+    try:
+        clear(only_triton(recorded), id := new_id())
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    (held,) = trashed(str(recorded))
+    at = datetime.strptime(held.clearing.at, "%Y-%m-%dT%H:%M:%S%z")
+    named = datetime.strptime(id[:15], "%Y%m%d-%H%M%S").replace(tzinfo=timezone.utc)
+    for one in (at, named):
+        assert abs(datetime.now(timezone.utc) - one) < timedelta(minutes=10)

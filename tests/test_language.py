@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from attn_doctor import language
+from attn_doctor import translation
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.language import LANGUAGES, SLOT, catalogue, chosen, say, take_option
+from attn_doctor.language import LANGUAGES, chosen, take_option
 from attn_doctor.render.terminal import Terminal, width_of
+from attn_doctor.translation import SLOT, catalogue, say
 
 ROOT = Path(__file__).parents[1]
 OTHERS = LANGUAGES[1:]
@@ -46,7 +47,7 @@ def test_an_unknown_language_is_refused() -> None:
 
 
 def test_the_option_may_stand_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(language.VARIABLE, raising=False)
+    monkeypatch.delenv("ATTN_DOCTOR_LANG", raising=False)
     assert take_option(["check", "--lang", "hi", "-q"]) == ["check", "-q"]
     assert chosen() == "hi"
     assert take_option(["--lang=zh-CN", "x", "--", "--lang", "hi"]) == ["x", "--", "--lang", "hi"]
@@ -91,7 +92,7 @@ def test_a_translation_of_a_changed_text_is_stale(
     monkeypatch.setitem(
         translations["stale"].__globals__,
         "catalogue",
-        lambda _: language.Catalogue(texts, ()),
+        lambda _: translation.Catalogue(texts, ()),
     )
     assert translations["stale"]("hi") == [f"{current} zebra", "{count} zebras"]
     done, every = translations["share"]("hi")
@@ -161,7 +162,7 @@ def test_in_english_no_catalogue_is_loaded(monkeypatch: pytest.MonkeyPatch) -> N
     def refused(_: str) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(language, "catalogue", refused)
+    monkeypatch.setattr(translation, "catalogue", refused)
     assert Terminal().wrap("no problems", 0) == ["no problems"]
 
 

@@ -19,10 +19,10 @@ PACKAGE = Path(attn_doctor.__file__).parent
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
-        "clean logger python_source",
+        "clean lean_imports logger python_source",
         "_version env_vars errors facts gpu_names json_files numbers suggest token_shapes worker",
-        "binaries files log processes redact requirement site",
-        "toml_files findings host language pool pretend record snapshot wheels",
+        "binaries files language log processes redact requirement site",
+        "toml_files findings host pool pretend record snapshot translation wheels",
         "shell",
         "anonymize derived probes rulebook",
         "ownership",

@@ -25,13 +25,14 @@ import typer
 
 from attn_doctor.cli.application import app_for
 from attn_doctor.cli.help_page import texts as texts_of_page
-from attn_doctor.language import LANGUAGES, SLOT, catalogue, say
+from attn_doctor.language import LANGUAGES
 from attn_doctor.rulebook.fact_catalogue import catalogue as facts
 from attn_doctor.rulebook.library import folder
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.rule_files import read_folder
 from attn_doctor.rulebook.texts import in_general
 from attn_doctor.toml_files import read_toml
+from attn_doctor.translation import SLOT, catalogue, say
 
 PACKAGE = Path(__file__).parents[1] / "attn_doctor"
 #: Where screens and the reasons on them are written, and modules that write for programs.

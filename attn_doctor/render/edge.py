@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from attn_doctor.clean import clean, clean_lines, without_commands
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.language import AS_IT_IS, chosen
 from attn_doctor.redact import Redacted, redact
 from attn_doctor.site import address
 
@@ -83,13 +84,11 @@ def guard() -> None:
 def _in_language(text: str, stream: TextIO) -> str:
     """Each line in the language of the user, if the stream can show it."""
     try:
-        # Here, because cli imports msgspec in its own way, which is quicker.
-        from attn_doctor.language import AS_IT_IS, chosen, say
-
         language = chosen()
+        if not language or (stream.encoding or "").lower().replace("-", "") != "utf8":
+            return text
+        from attn_doctor.translation import say
     except (ImportError, AttnDoctorError):  # this may be the message about it
-        return text
-    if not language or (stream.encoding or "").lower().replace("-", "") != "utf8":
         return text
     return "\n".join(say(line, language).replace(AS_IT_IS, "") for line in text.split("\n"))
 

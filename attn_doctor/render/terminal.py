@@ -68,7 +68,7 @@ class Terminal(Struct, frozen=True):
         """`text` in the language of this terminal."""
         if not self.language:
             return text
-        from attn_doctor.language import say
+        from attn_doctor.translation import say
 
         return say(text, self.language)
 

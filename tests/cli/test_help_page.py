@@ -10,8 +10,9 @@ import typer
 
 from attn_doctor.cli.application import app_for
 from attn_doctor.cli.help_page import page, paragraphs, texts
-from attn_doctor.language import LANGUAGES, say
+from attn_doctor.language import LANGUAGES
 from attn_doctor.render.terminal import Terminal, width_of
+from attn_doctor.translation import say
 from tests.command import run
 
 

@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from attn_doctor.language import LANGUAGES, say
+from attn_doctor.language import LANGUAGES
 from attn_doctor.render.findings.markdown import escape
 from attn_doctor.render.rules.markdown import advisory, conditions, keys, prose, remedy
 from attn_doctor.rulebook.rule import Example, Rule
 from attn_doctor.rulebook.texts import in_general
 from attn_doctor.shell.quote import quote
+from attn_doctor.translation import say
 
 #: How a claim was checked, in words.
 HOW = {

@@ -11,7 +11,7 @@ from html import escape
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
-from attn_doctor.language import chosen, say
+from attn_doctor.language import chosen
 from attn_doctor.redact import redact
 from attn_doctor.render.terminal import clean
 from attn_doctor.rulebook.pages import page
@@ -51,7 +51,11 @@ def tag(name: str, /, *children: str, **attributes: str) -> Html:
 def _said(words: str) -> str:
     """Words in the language of the user."""
     language = chosen()
-    return say(words, language) if language else words
+    if not language:
+        return words
+    from attn_doctor.translation import say
+
+    return say(words, language)
 
 
 def join(parts: Iterable[Html]) -> Html:

@@ -39,7 +39,10 @@ def _own_packages_first() -> None:
 
 def _run() -> int:
     from attn_doctor.errors import AttnDoctorError
-    from attn_doctor.worker import reach
+    from attn_doctor.lean_imports import put_off
+
+    with put_off():
+        from attn_doctor.worker import reach
 
     try:
         from attn_doctor.cli import run, streams

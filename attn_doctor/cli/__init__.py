@@ -73,12 +73,14 @@ def _ran_plain(words: Sequence[str]) -> bool:
 
 
 def _import_packages() -> None:
-    """Import msgspec and packaging without modules that a check does not need.
+    """Import msgspec, packaging and `subprocess` without modules that a check does not need.
 
     msgspec takes typing_extensions where it is installed, and does without it elsewhere: 5 ms. From
     Python 3.13 on packaging marks a property as deprecated, for which Python imports inspect: 6 ms.
     """
     import warnings
+
+    from attn_doctor.lean_imports import put_off
 
     name = "typing_extensions"
     hidden = name not in sys.modules
@@ -88,8 +90,11 @@ def _import_packages() -> None:
     if marks is not None:
         warnings.deprecated = lambda _: lambda function: function  # type: ignore[attr-defined]
     try:
-        import msgspec  # noqa: F401
-        import packaging.version  # noqa: F401
+        with put_off():
+            import msgspec  # noqa: F401
+            import packaging.version  # noqa: F401
+
+            from attn_doctor import processes  # noqa: F401
     finally:
         if hidden:
             del sys.modules[name]

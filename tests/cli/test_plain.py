@@ -152,9 +152,10 @@ HEAVY = {
     *("typer", "rich", "click", "typing_extensions", "inspect", "dis", "tokenize"),
     *("logging", "shutil", "hashlib", "difflib", "tempfile", "psutil"),
     *("packaging.specifiers", "packaging.markers", "packaging.requirements"),
+    *("ipaddress", "locale", "platform", "attn_doctor.translation"),
 }
 if os.name == "nt":
-    HEAVY -= {"psutil", "shutil"}  # they ask Windows for memory and the space of disks
+    HEAVY -= {"psutil", "shutil", "platform"}  # they ask Windows for memory and space of disks
 
 
 @pytest.mark.parametrize("words", [["--facts", str(H200)], ["--policy", "none"]], ids=str)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,7 +48,7 @@ LIMIT = 4.0
 _log = Logger(__name__)
 
 
-class _Limit(NamedTuple):
+class _Limit(Struct, frozen=True):
     """How long probes may take."""
 
     seconds: float

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
 
+from msgspec import Struct
 from packaging.version import Version
 
 # What follows a name is looked at, so that a long line is never tried with each shorter name.
@@ -43,7 +43,7 @@ _WORD = re.compile(r"(?!v\d)[A-Za-z]\w*")
 _MOST_BRACKETS = 20
 
 
-class Requirement(NamedTuple):
+class Requirement(Struct, frozen=True):
     """One requirement that applies."""
 
     name: str
@@ -52,7 +52,7 @@ class Requirement(NamedTuple):
     """In the order of `packaging`; empty if every version fits."""
 
 
-class _Clause(NamedTuple):
+class _Clause(Struct, frozen=True):
     op: str
     version: Version
     family: bool

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from attn_doctor.binaries.window import DamagedError, Nearby, Window
 
@@ -39,7 +40,7 @@ MOST_HEADERS, MOST_VERSIONS = 4096, 20_000
 _SHARED, _CUDA = 3, 190
 
 
-class Header(NamedTuple):
+class Header(Struct, frozen=True):
     """The fields of an ELF header with the positions of all other parts."""
 
     native: bool
@@ -98,7 +99,7 @@ def fault(data: bytes, size: int, *, cubin: bool = False) -> str:
     return ""
 
 
-class Wanted(NamedTuple):
+class Wanted(Struct, frozen=True):
     """A symbol version that a file requires, such as `GLIBC_2.34` of `libc.so.6`."""
 
     library: str

@@ -16,7 +16,8 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from attn_doctor.binaries.window import DamagedError, Window
 
@@ -39,7 +40,7 @@ _ALIGNED = 8
 MOST = 200_000
 
 
-class Code(NamedTuple):
+class Code(Struct, frozen=True):
     """The GPU code in one library.
 
     `cubins` and `ptx` count entries by code name (`90a`); `isa` is the highest PTX version. `whole`

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from attn_doctor.facts import Facts
 
@@ -17,7 +19,7 @@ Tables = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 
-class Unknown(NamedTuple):
+class Unknown(Struct, frozen=True):
     """Why a derived fact is unknown, in place of its value."""
 
     reason: str

@@ -8,7 +8,8 @@ torch itself uses that list.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from attn_doctor.binaries.architectures import APART, APART_NO_MORE, compiles, number, runs
 from attn_doctor.derived.releases import (
@@ -102,7 +103,7 @@ def own_index(facts: Facts, _: Tables) -> str | None:
 def index_for_driver(facts: Facts, tables: Tables) -> str | None:
     """Return the index of the best build; empty if there is none."""
     best = _best(facts, tables)
-    return best and best.index_name
+    return None if best is None else best.index_name
 
 
 def pin_for_driver(facts: Facts, tables: Tables) -> str | None:
@@ -117,16 +118,16 @@ def pin_for_driver(facts: Facts, tables: Tables) -> str | None:
 def newest_index(facts: Facts, tables: Tables) -> str | None:
     """Return the index of the newest release that has a build; empty if none has."""
     best = _best(facts, tables, keep=False)
-    return best and best.index_name
+    return None if best is None else best.index_name
 
 
 def newest_release(facts: Facts, tables: Tables) -> str | None:
     """Return the newest release that has a build, such as `2.15`; empty if none has."""
     best = _best(facts, tables, keep=False)
-    return best and best.minor
+    return None if best is None else best.minor
 
 
-class _Best(NamedTuple):
+class _Best(Struct, frozen=True):
     """A build to install; its names are empty if there is none."""
 
     minor: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from attn_doctor.host import Host
 from attn_doctor.probes import nvidia
@@ -22,7 +24,7 @@ from attn_doctor.probes.machine import caches, directories, environment, manifes
 from attn_doctor.probes.toolchain import compilers, toolkits
 
 
-class Probe(NamedTuple):
+class Probe(Struct, frozen=True):
     """A probe and the fields of `Facts` that it returns."""
 
     name: str

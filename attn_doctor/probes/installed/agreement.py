@@ -8,8 +8,8 @@ does, the package that wants the older release has to be renewed beside the othe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.facts import UnmetRequirement
@@ -19,14 +19,14 @@ from attn_doctor.probes.installed.requirements import required
 from attn_doctor.requirement import combined, normal_name, satisfiable, wants_older
 
 
-class _Demand(NamedTuple):
+class _Demand(Struct, frozen=True):
     """What one installed distribution requires of another one."""
 
     by: Distribution
     specifier: str
 
 
-class _Pair(NamedTuple):
+class _Pair(Struct, frozen=True):
     """Two packages that exclude each other; the first wants the older release."""
 
     older: Distribution
@@ -74,7 +74,8 @@ def _fit(one: UnmetRequirement, demands: Iterable[_Demand]) -> dict[str, str]:
 
 def _chosen(pair: _Pair) -> dict[str, str]:
     """Return the facts of a requirement whose package is renewed, or stays beside an older one."""
-    (older, old), (newer, new) = ((one.name, one.version.partition("+")[0]) for one in pair)
+    older, old = pair.older.name, pair.older.version.partition("+")[0]
+    newer, new = pair.newer.name, pair.newer.version.partition("+")[0]
     return {
         "together": "",
         "renewed": f"{older}>{old}",

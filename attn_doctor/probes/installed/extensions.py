@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from attn_doctor.binaries.architectures import cuda_of, order
 from attn_doctor.binaries.binary import GpuCode, Unresolved
@@ -31,7 +33,7 @@ SHOWN = 3
 _TORCH = ("libtorch", "libc10", "torch", "c10")
 
 
-class _File(NamedTuple):
+class _File(Struct, frozen=True):
     """One file to read, with its package, its name and its package's folder."""
 
     package: str
@@ -64,7 +66,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     return {"extensions": tuple(found)}
 
 
-class _ElementGaps(NamedTuple):
+class _ElementGaps(Struct, frozen=True):
     """The gaps of one element of a list of facts."""
 
     gaps: Gaps

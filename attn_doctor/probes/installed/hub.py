@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from attn_doctor.host import Host
 
@@ -23,7 +24,7 @@ _VARIANT = (
 MOST = 20
 
 
-class Kernel(NamedTuple):
+class Kernel(Struct, frozen=True):
     """A file of compiled code in a kernel's folder."""
 
     repository: str

@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from attn_doctor.facts import UnmetRequirement
 from attn_doctor.host import Host
@@ -168,7 +169,7 @@ def _unmet(
     return tuple(found.values())
 
 
-class _Step(NamedTuple):
+class _Step(Struct, frozen=True):
     """A module to follow, and the file that imports it."""
 
     module: str

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from attn_doctor.facts import CudaWheel, ShadowingLibrary
 from attn_doctor.host import Host
@@ -64,7 +66,7 @@ def _major(version: str) -> int | None:
 # Shadows
 
 
-class _Own(NamedTuple):
+class _Own(Struct, frozen=True):
     """A library that was installed with torch."""
 
     folder: str

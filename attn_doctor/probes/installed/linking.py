@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from attn_doctor.binaries.binary import Binary, Versions
 from attn_doctor.host import Host
@@ -25,7 +26,7 @@ from attn_doctor.probes.installed.libraries import opened_by
 from attn_doctor.probes.machine import loader
 
 
-class Displaced(NamedTuple):
+class Displaced(Struct, frozen=True):
     """A library of LD_LIBRARY_PATH or LD_PRELOAD with which `import torch` fails."""
 
     path: str
@@ -34,7 +35,7 @@ class Displaced(NamedTuple):
     """What is wrong: `libtorch_cpu.so needs omp_get_max_threads`."""
 
 
-class Links(NamedTuple):
+class Links(Struct, frozen=True):
     """The libraries for one extension, as a loader finds them."""
 
     missing: tuple[str, ...]

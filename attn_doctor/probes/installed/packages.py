@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from msgspec import Struct
@@ -96,7 +96,7 @@ _OPTIONAL = r"(lib|_)torchaudio_(sox|ffmpeg)"
 TAG = re.compile(r"\.(?:cpython-|cp)3(\d+)")
 
 
-class Modules(NamedTuple):
+class Modules(Struct, frozen=True):
     """The compiled modules of one package."""
 
     field: str

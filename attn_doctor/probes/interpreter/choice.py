@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.errors import ExaminationError
 from attn_doctor.facts import Interpreter
@@ -24,7 +26,7 @@ _PORTABLE = ("python_embeded", "python_embedded")
 _BASE = ("base", "root")
 
 
-class Choice(NamedTuple):
+class Choice(Struct, frozen=True):
     """An interpreter, why it was chosen, and the first words of an error about it."""
 
     path: str
@@ -53,7 +55,7 @@ def pick(host: Host, python: str) -> Choice:
     named = active is not None and not base
     mine = [active] if active is not None else []
     near = [*mine, *_in_folders(host)] if named else [*_in_folders(host), *mine]
-    found = [one._replace(torch=torch_of(host, one.path)) for one in [*near, *_on_path(host)]]
+    found = [replace(one, torch=torch_of(host, one.path)) for one in [*near, *_on_path(host)]]
     own = _own(host)
     with_torch = [*_distinct(host, [one for one in (*found, own) if one.torch])]
     choice = (found if named else with_torch or found or [own])[0]
@@ -62,7 +64,7 @@ def pick(host: Host, python: str) -> Choice:
     if choice.path not in (own.path, *(one.path for one in mine)):
         _check_found(host, choice)
     listed = (Interpreter(path=one.path, found=one.why, torch=one.torch) for one in with_torch)
-    return choice._replace(candidates=tuple(listed))
+    return replace(choice, candidates=tuple(listed))
 
 
 def to_install_into(host: Host) -> str:

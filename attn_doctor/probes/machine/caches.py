@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 import time
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from attn_doctor.facts import Cache
 from attn_doctor.facts.kinds import CacheKind
@@ -28,7 +30,7 @@ STALE = 3600.0
 VOLATILE = ("tmpfs", "ramfs", "overlay", "overlayfs", "aufs", "fuse-overlayfs")
 
 
-class _Place(NamedTuple):
+class _Place(Struct, frozen=True):
     """The path of a cache, and the variable that sets it."""
 
     kind: CacheKind

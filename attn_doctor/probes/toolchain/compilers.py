@@ -7,7 +7,9 @@ its version. Only a build shows whether a compiler works, and with which options
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from attn_doctor.facts import Program
 from attn_doctor.host import Host
@@ -22,7 +24,7 @@ LAUNCHERS = ("ccache", "sccache", "distcc", "icecc")
 MSVC = "Microsoft Visual Studio"
 
 
-class _Choice(NamedTuple):
+class _Choice(Struct, frozen=True):
     """A program and how it was found; see `facts.Program`."""
 
     path: str = ""

@@ -37,11 +37,12 @@ _CUT, _AFTER_CUT, _AT_THE_END = 2, 8, 3
 _CLOSE = 2
 
 # File "/a/b.py", line 7, in f · File "/a/b.py", line 7 in f (in the stack of a crash)
-# File /a/b.py:7, in f(x) · a/b.py:7  in f -> g(...)
+# File /a/b.py:7, in f(x) · a/b.py:7  in f -> g(...) · Cell In[4], line 2 (of a notebook)
 _FRAME = re.compile(
     r'\s*(?:[>❱] ?)?(?:File "(?P<a>[^"]{1,400})", line (?P<n>\d+)(?:,? in (?P<f>\S+))?'
     r"|File (?P<b>(?:[A-Za-z]:)?[^\s:]{1,400}\.py):(?P<m>\d+)(?:, in (?P<g>[\w.]+))?"
-    r"|(?P<c>[\w./\\-]{1,300}\.py):(?P<k>\d+):? +in (?P<h>[\w.<>]+))"
+    r"|(?P<c>[\w./\\-]{1,300}\.py):(?P<k>\d+):? +in (?P<h>[\w.<>]+)"
+    r"|(?P<d>(?:Cell|Input) In ?\[\d+\]), (?:line (?P<l>\d+)|in ))"
 )
 # A stack of a crash: 0x7FF8, C:\py\triton\_C\libtriton.pyd(0x7FF8) + 0x3 · a_cuda.pyd!PyInit ·
 # frame #3: <unknown function> + 0x2 (0x7f in /py/_qattn_sm89.so)
@@ -94,6 +95,7 @@ _BUILD = re.compile(
 )
 #: What pip says of a build that failed before it began, and of the package that it had fetched.
 _NOT_RUN = re.compile(r"did not run successfully|\bsubprocess-exited-with-error\b")
+_OUTPUT = re.compile(r"\[\d+ lines of output\]")
 _FETCHED = re.compile(r"(?:Collecting|Processing) (?P<package>[\w./-]+)")
 #: What was compiled by a failed build: a file, or a folder for ninja.
 _COMPILED = re.compile(
@@ -107,6 +109,8 @@ _FIRST_ERROR = re.compile(
 )
 #: What the setup of flash-attn prints outside a checkout, before it goes on.
 _NO_GIT = re.compile(r"\s*fatal: not a git repository")
+#: How docker reports that a step of an image failed, which repeats its command.
+_STEP = re.compile(r"\bERROR: process \"")
 #: Messages that the package is absent, after which a program may go on.
 _ABSENT = re.compile(r"No module named|not (?:be )?(?:found|installed|available)|[Pp]lease install")
 
@@ -178,7 +182,8 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
         component, frame = _component(failure, known)
         beside = _component_beside(failure)
         if component is not None:
-            if component.fallback and frame is None and beside is not None:
+            compiling = component_table().kind_of(failure.message).id == "build"
+            if component.fallback and frame is None and beside is not None and not compiling:
                 component = beside
             return _guess(name, _at_its_frame(failure, frame, log.lines), component, frame, known)
         if near is None and beside is not None:
@@ -221,10 +226,11 @@ def _failures(trace: TraceLog) -> Iterator[_Failure]:
 
 
 def _around(trace: TraceLog, at: int) -> str:
-    """The lines around one, without those by which a program says what it does."""
+    """The lines around one, the nearest first, without those that say what a program does."""
     near = (*range(max(0, at - _NEAR), at), *range(at + 1, min(len(trace.lines), at + 1 + _AFTER)))
     said = {i for i in near if trace.lines[i].stamped and trace.positions[i].kind is LineKind.TEXT}
-    return "\n".join(trace.lines[i].text for i in near if i not in said)
+    nearest = sorted(near, key=lambda i: abs(i - at))
+    return "\n".join(trace.lines[i].text for i in nearest if i not in said)
 
 
 def _cut(trace: TraceLog) -> Iterator[_Failure]:
@@ -265,7 +271,7 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[_Frame, ...]) -> Itera
         if kind <= LineKind.WARNING and not reported:
             continue
         reports = reported or pattern.search(text)
-        if not reports or _ABSENT.search(text) or _BUILD.search(text):
+        if not reports or any(one.search(text) for one in (_ABSENT, _BUILD, _STEP)):
             continue
         if not (signals.benign.search(text) or signals.passed.search(text) or _NO_GIT.match(text)):
             stack = trace.lines[index : index + _LOOK_BACK] if _CRASH.search(text) else ()
@@ -304,8 +310,8 @@ def _frames_as_printed(lines: Sequence[str]) -> Iterator[_Frame]:
             if native := _NATIVE.match(text):
                 yield _Frame(native["path"].replace("\\", "/"), "", "", "", native=True)
             continue
-        path = (match["a"] or match["b"] or match["c"]).replace("\\", "/")
-        number = match["n"] or match["m"] or match["k"]
+        path = (match["a"] or match["b"] or match["c"] or match["d"]).replace("\\", "/")
+        number = match["n"] or match["m"] or match["k"] or match["l"] or ""
         function = match["f"] or match["g"] or match["h"] or ""
         code = next(
             (
@@ -403,13 +409,16 @@ def _further_up(
 
 
 def _component_beside(failure: _Failure) -> Component | None:
-    """The component that the lines around a failure without frames name."""
+    """The component that the nearest line around a failure without frames names."""
     text = f"{failure.message}\n{failure.near}"
     attention = re.search(component_table().attention, text) is not None
-    for one in component_table().component:
-        able = (attention or not one.attention) and not one.fallback
-        if able and one.is_named_in(failure.near):
-            return one
+    for line in failure.near.split("\n"):
+        reports = re.search(r"\berror\b", line) is not None
+        for one in component_table().component:
+            # A compiler is at fault only on a line with an error.
+            able = (attention or not one.attention) and (reports or not one.fallback)
+            if able and one.is_named_in(line):
+                return one
     return None
 
 
@@ -432,9 +441,17 @@ def _of_build(name: str, lines: Sequence[LogLine]) -> Guess | None:
 
 
 def _of_pip(name: str, lines: Sequence[LogLine]) -> Guess | None:
-    """The package that pip fetched before it reported a failure."""
+    """The package that pip fetched before it reported a failure, or that its setup names first."""
     failed: LogLine | None = None
-    for line in reversed(lines[-200:]):
+    for index in range(len(lines) - 1, max(-1, len(lines) - 201), -1):
+        line = lines[index]
+        if (match := _OUTPUT.search(line.text)) and failed is None:
+            printed = "\n".join(one.text for one in lines[index + 1 : index + 1 + _NEAR])
+            found = next((c for c in component_table().component if c.is_named_in(printed)), None)
+            if found is not None and not found.fallback and not found.attention:
+                before = lines[max(0, index - _AFTER) : index][::-1]
+                said = next((one for one in before if _NOT_RUN.search(one.text)), line)
+                return _guess(name, _Failure(said, "did not run successfully"), found, None)
         if match := _NOT_RUN.search(line.text):
             # The line that says what did not run says more than the one before it.
             failed = failed if failed is not None and match[0].startswith("sub") else line

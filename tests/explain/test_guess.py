@@ -554,6 +554,22 @@ def test_an_unknown_scaling_of_positions_is_not_about_attention(
             "sdpa",
             4,
         ),
+        # The nearest line names the component, and a compiler only on a line with an error.
+        (
+            ("[aiter] Triton ops only.\n"
+            f"{SITE}/triton/backends/amd/include/hip/hip_runtime.h(49,10): fatal error:\n"
+            "      'stdlib.h' file not found\nFailed to compile. cc_cmd: ['clang-cl.exe']"),
+            "triton",
+            4,
+        ),
+        (
+            ("error: subprocess-exited-with-error\n× python setup.py develop did not run successfully.\n"
+            "╰─> [113 lines of output]\n    Detect GPUs with compute capabilities: {'12.0'}\n    running develop"),
+            "sage",
+            2,
+        ),
+        ("#15 312.4 error: command 'nvcc' failed\n#15 312.5   ERROR: Failed building wheel for xformers\n#15 ERROR: process \"/bin/sh -c pip install xformers\" did not complete", "xformers", 1),
+        (f"Cell In[4], line 2\n----> 2 model = A.from_pretrained('m', attn_implementation='flash_attention_2')\n\nFile {SITE}/transformers/models/auto/auto_factory.py:387, in f(cls)\n--> 387     return g()", "transformers", 1),
         (f'{HEAD}  File "{SITE}/block_sparse_attn/a.py", line 5, in f\nRuntimeError: block size must be 128', "block-sparse-attn", 3),
     ],
 )  # fmt: skip

@@ -91,7 +91,7 @@ def _planned(
     elif item.todo:
         words = "would verify" if item.state == "unverified" else "would build"
         mark, colour, took = "•", "yellow", f"about {span(item.seconds)}"
-    said = f"{terminal.pad(words, 12)} {terminal.pad(took, 12)}"
+    said = f"{terminal.pad(words, 12)} {terminal.pad(took, 14)}"
     yield f"{terminal.style(mark, colour)} {said} {_title(item, items)}"
     why = item.refused or (item.why if item.todo and item.state != "new" else "")
     if why:

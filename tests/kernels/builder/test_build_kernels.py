@@ -150,7 +150,7 @@ def test_a_plan_tells_what_torch_will_refuse(request_of: Make) -> None:
     odd = replace(request.specs[1], heads=4, kv_heads=3)
     plan = plan_build(replace(request, specs=(request.specs[0], odd)), store.empty())
     text = plan_text(plan, "/c", request.facts, Terminal())
-    assert "✗ will fail    at once      4/3×32 bf16 causal" in text
+    assert "✗ will fail    at once        4/3×32 bf16 causal" in text
     assert "4 query heads are not a multiple of 3 key heads" in text
     assert "1 of 2 kernels to build, 1 at once (specs), about " in text
     assert "; 1 cannot be built\n" in text

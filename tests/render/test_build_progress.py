@@ -10,6 +10,7 @@ import pytest
 
 from attn_doctor.kernels.builder.plan import Plan, PlannedBuild
 from attn_doctor.kernels.builder.progress import Step
+from attn_doctor.render.build_kernels import idle_clock
 from attn_doctor.render.build_kernels.progress import Lines
 from attn_doctor.render.terminal import Terminal
 
@@ -22,7 +23,7 @@ def kernel(key: str) -> PlannedBuild:
 class Clock:
     """Kernels for the CPU that are each estimated at 10 s of building, one at a time.
 
-    The first process of building needs 8 s more, and that of verifying, of 11.5 s, 7 s more.
+    The first process of building needs 12 s more, and that of verifying, of 4.5 s, 1 s more.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Clock:
         self.plan = Plan(kernels=tuple(self.kernels), cleared=(), jobs=jobs, limit="")
         self.lines.begin(self.plan)
         if imported:
+            self.now += 4
             self.lines.imported(4.0)
 
     def left(self, after: float) -> float:
@@ -49,7 +51,7 @@ class Clock:
 
 def test_the_first_processes_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 3)
-    assert clock.plan.seconds == pytest.approx(3 * (10 + 11.5) + 8 + 7)
+    assert clock.plan.seconds == pytest.approx(3 * (10 + 4.5) + 12 + 1)
     assert clock.left(0) == pytest.approx(clock.plan.seconds)
     clock.step(0, "build")
     assert clock.left(0) == pytest.approx(clock.plan.seconds)
@@ -61,41 +63,38 @@ def test_torch_that_is_slow_to_import_shows_a_slow_machine(
 ) -> None:
     clock = Clock(monkeypatch, 1, imported=False)
     clock.step(0, "build")
-    rest = 10 + 11.5 + 7
-    assert clock.left(3) == pytest.approx(8 + rest - 3)
+    whole = 12 + 10 + 4.5 + 1
+    assert clock.left(3) == pytest.approx(whole - 3)
     # It took 9 s so far and not 4: 14 of 9 with the 5 s before.
-    assert clock.left(6) == pytest.approx((8 + rest) * 14 / 9 - 9)
-    clock.lines.imported(11.5)
-    assert clock.left(0) == pytest.approx((8 + rest) * 16.5 / 9 - 9)
+    assert clock.left(6) == pytest.approx(whole * 14 / 9 - 9)
+    clock.lines.imported(9.0)
+    assert clock.left(0) == pytest.approx(whole * 14 / 9 - 9)
 
 
 def test_what_ended_corrects_what_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 3)
     clock.step(0, "build")
-    clock.left(36)
-    # The first process does what is done once: that it took 36 s and not 18 says nothing.
+    clock.left(44)
     clock.step(0, "verify")
-    assert clock.left(0) == pytest.approx(2 * (10 + 11.5) + 11.5 + 7)
-    clock.left(31)
+    # It took 44 s and not 22: 53 of 31 with torch's import and the 5 s before.
+    assert clock.left(0) == pytest.approx((2 * (10 + 4.5) + 4.5 + 1) * 53 / 31)
+    clock.left(5.5)
     clock.step(0, "done")
     clock.step(1, "build")
-    assert clock.left(0) == pytest.approx(2 * (10 + 11.5))
-    clock.left(20)
-    clock.step(1, "verify")
-    # The second took 20 s and not 10: 65.5 of 55.5 with what came before.
-    assert clock.left(0) == pytest.approx((11.5 + 10 + 11.5) * 65.5 / 55.5)
+    assert clock.left(0) == pytest.approx(2 * (10 + 4.5) * 58.5 / 36.5)
 
 
 def test_processes_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 4, jobs=2)
-    assert clock.left(0) == pytest.approx(2 * (10 + 11.5) + 8 + 7)
+    assert clock.left(0) == pytest.approx(2 * (10 + 4.5) + 12 + 1)
 
 
 def test_a_late_process_does_not_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 1)
     clock.step(0, "build")
-    # After 60 s for an estimate of 18, a part of that is added to its own time.
-    assert clock.left(60) == pytest.approx(0.3 * 60 + 11.5 + 7)
+    # After 60 s for an estimate of 22, a part of that is added to its own time; 69 of 31 say that
+    # the machine is slow.
+    assert clock.left(60) == pytest.approx(0.3 * 60 + (4.5 + 1) * 69 / 31)
 
 
 def test_a_failure_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,4 +103,17 @@ def test_a_failure_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -
     clock.left(0.1)
     failed: Any = SimpleNamespace(state="failed")
     super(Lines, clock.lines).step(Step(kernel=clock.kernels[0], phase="done", entry=failed))
-    assert clock.left(0) == pytest.approx(10 + 11.5 + 7)
+    assert clock.left(0) == pytest.approx(10 + 4.5 + 1)
+
+
+def test_a_busy_machine_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {"1": (0.0, 0.0)}
+    monkeypatch.setattr(idle_clock, "_threads", lambda _: seconds.items())
+    clock = Clock(monkeypatch, 2)
+    clock.step(0, "build")
+    clock.left(0)
+    # In 24 s, the processes ran for 6, and waited for a processor otherwise.
+    seconds["1"] = (6.0, 18.0)
+    left = clock.left(24)
+    idle = 12 + 2 * (10 + 4.5) + 1 - 6
+    assert left == pytest.approx(idle * (24 + 1) / (6 + 1))

@@ -107,11 +107,12 @@ IMPORT_SECONDS = 4.0
 Phase = Literal["build", "verify"]
 _PHASES: tuple[Phase, ...] = ("build", "verify")
 #: Seconds of the first processes: torch is imported, and for the CPU torch compiles its C++ headers
-#: once. The first verification imports torch again. Seen with torch 2.13 on two cores and 2.11 on
+#: once (6 to 12 s, as far as the files are in memory). The process that verifies has imported torch
+#: in the meantime. Seen with torch 2.13 on two cores, as ratios of processor time, and with 2.11 on
 #: an H200.
 _FIRST: dict[str, dict[Phase, float]] = {
-    "cpu": {"build": IMPORT_SECONDS + 4.0, "verify": IMPORT_SECONDS + 3.0},
-    "cuda": {"build": IMPORT_SECONDS, "verify": IMPORT_SECONDS},
+    "cpu": {"build": IMPORT_SECONDS + 8.0, "verify": 1.0},
+    "cuda": {"build": IMPORT_SECONDS, "verify": 2.0},
 }
 
 
@@ -142,7 +143,7 @@ class PlannedBuild(Struct, frozen=True, kw_only=True):
 
     def process_seconds(self, phase: Phase) -> float:
         """Estimate of how long the process of a phase takes, once torch is imported."""
-        share = 1.0 if phase == "build" else 1.15 if self.device == "cpu" else 0.3
+        share = 1.0 if phase == "build" else 0.45 if self.device == "cpu" else 0.3
         return self.seconds * share
 
     def first_seconds(self, phase: Phase) -> float:
@@ -413,10 +414,24 @@ def mask_folders(entries: Iterable[Entry]) -> tuple[str, ...]:
 # How long, and how many at once
 
 
+#: How many times as long as by experience a build is estimated at most.
+_LONGER = 1.5
+
+
 def estimate(spec: KernelSpec, device: str, entry: Entry | None = None) -> float:
-    """Seconds that building takes: as long as last time, else by experience with such specs."""
+    """Seconds that building takes on an idle machine: by experience, and as long as last time.
+
+    The last time may have been on a busy machine, or have compiled headers for all others, so that
+    it counts for half as much again as by experience at most.
+    """
+    usual = _usual(spec, device)
     if entry is not None and entry.build is not None and entry.build.seconds > 0:
-        return entry.build.seconds
+        return min(entry.build.seconds, _LONGER * usual)
+    return usual
+
+
+def _usual(spec: KernelSpec, device: str) -> float:
+    """Seconds that building such a spec took."""
     if spec.block and device != "cpu":
         # 14 to 29 s on an H100, for five families.
         return 25.0

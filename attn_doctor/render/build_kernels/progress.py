@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attn_doctor.kernels.builder.plan import IMPORT_SECONDS, Phase, Plan, PlannedBuild
 from attn_doctor.kernels.builder.progress import Step, Watcher
 from attn_doctor.record.lock import Owner
+from attn_doctor.render.build_kernels.idle_clock import IdleClock
 from attn_doctor.render.build_kernels.off_gpu import names
 from attn_doctor.render.build_kernels.text import said
 from attn_doctor.render.edge import raw
@@ -36,57 +37,53 @@ class _Running(NamedTuple):
 
     phase: Phase
     begun: float
-    """By the monotonic clock."""
+    """By the idle clock."""
     estimate: float
     """Seconds that it was estimated to take."""
-    first: bool
-    """No process of this phase had ended when it began."""
-
-    def took(self, now: float) -> float:
-        """Its seconds until `now`, as far as they say something about the others.
-
-        The first processes of a phase do what is done once, such as compiling headers. How late
-        they are says nothing about the others.
-        """
-        seconds = now - self.begun
-        return min(seconds, self.estimate) if self.first else seconds
 
 
 class _Times(Watcher):
-    """How much is done and how long the rest will take."""
+    """How much is done and how long the rest will take.
+
+    Estimates are seconds of an idle machine. What ended shows how fast this machine is, and the
+    clock how much of it other programs take now.
+    """
 
     def __init__(self) -> None:
         self.plan: Plan | None = None
         self.done = 0
         self.running: dict[str, _Running] = {}
         self._left: dict[str, PlannedBuild] = {}
-        #: When torch began to be imported; None while that is unknown, and afterwards.
+        #: When torch began to be imported, by the idle clock; None if unknown, and afterwards.
         self._importing: float | None = None
-        #: Seconds and estimated seconds of what has ended: torch's import, and each process.
+        #: Seconds by the idle clock, and estimated seconds, of what has ended: torch's import, and
+        #: each process.
         self._known: list[tuple[float, float]] = []
         self._begun: set[Phase] = set()
         self._ended: set[Phase] = set()
         self._said = 0.0
+        self._clock = IdleClock()
 
     def begin(self, plan: Plan) -> None:
         self.plan, self.done = plan, 0
         if not self._known:
-            self._importing = time.monotonic()
+            self._importing = self._clock.now()
         self._left = {item.key: item for item in plan.todo}
 
     def imported(self, seconds: float) -> None:
-        self._importing = None
-        self._known.append((seconds, IMPORT_SECONDS))
+        begun, self._importing = self._importing, None
+        took = seconds if begun is None else self._clock.now() - begun
+        self._known.append((took, IMPORT_SECONDS))
 
     def step(self, step: Step) -> None:
-        kernel, now = step.kernel, time.monotonic()
+        kernel, now = step.kernel, self._clock.now()
         before = self.running.pop(kernel.key, None)
         failed = step.entry is not None and step.entry.state not in _GOOD
         if before is not None:
             self._ended.add(before.phase)
             if not failed:
                 # What processes took corrects what is estimated of the others.
-                self._known.append((before.took(now), before.estimate))
+                self._known.append((now - before.begun, before.estimate))
         if step.phase == "done":
             self.done += 1
             self._left.pop(kernel.key, None)
@@ -96,20 +93,21 @@ class _Times(Watcher):
             self._begun.add(phase)
             once = kernel.first_seconds(phase) if first else 0.0
             estimate = kernel.process_seconds(phase) + once
-            self.running[kernel.key] = _Running(phase, now, estimate, first)
+            self.running[kernel.key] = _Running(phase, now, estimate)
 
     def left(self) -> float:
         """Seconds until all is done, roughly."""
         if self.plan is None or not self._left:
             return 0.0
-        now = time.monotonic()
+        now = self._clock.now()
         scale = self._scale(now)
         each = [self._of(kernel, scale, now) for kernel in self._left.values()]
         coming = [phase for phase in self.plan.phases if phase not in self._begun]
         first = sum(
             max(one.first_seconds(phase) for one in self._left.values()) for phase in coming
         )
-        return first * scale + max(*each, sum(each) / self.plan.jobs)
+        idle = first * scale + max(*each, sum(each) / self.plan.jobs)
+        return idle * self._clock.slowdown()
 
     def total(self) -> int:
         return len(self.plan.todo) if self.plan else 0
@@ -127,7 +125,7 @@ class _Times(Watcher):
 
     def _scale(self, now: float) -> float:
         """How many times as long as estimated processes take; late ones count too."""
-        begun = [(one.took(now), one.estimate) for one in self.running.values()]
+        begun = [(now - one.begun, one.estimate) for one in self.running.values()]
         if self._importing is not None:
             begun.append((now - self._importing, IMPORT_SECONDS))
         late = [(took, estimated) for took, estimated in begun if took > estimated]

@@ -17,6 +17,7 @@ class LogSignals(Struct, frozen=True):
     general: re.Pattern[str]
     unrelated: re.Pattern[str]
     harmless: re.Pattern[str]
+    quoted: re.Pattern[str]
     passed: re.Pattern[str]
     benign: re.Pattern[str]
     fatal: re.Pattern[str]

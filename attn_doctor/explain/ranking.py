@@ -196,6 +196,8 @@ def _is_incidental(
 ) -> bool:
     """True for informational lines, and for lines before a failure that they do not explain."""
     signals = log_signals()
+    if signals.quoted.search(match.excerpt):
+        return True
     if match.position.kind < LineKind.EXCEPTION and signals.passed.search(match.excerpt):
         return True
     optional = rules[match.rule].cause in signals.optional_causes

@@ -51,6 +51,24 @@ def test_a_note_that_the_run_goes_on_does_not_explain_a_later_failure(
     assert not explained(f"{note}\n{later}ValueError: the learning rate is negative").matches
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"- Fixed: {LINE}",
+        f'$ grep -rn "{LINE}" logs/',
+        f"SKIPPED [1] tests/test_attention.py:10: {LINE}",
+        f"1a2b3c4 Fix {LINE}",
+        f"If you see `{LINE}`, install another release.",
+    ],
+)
+def test_a_line_that_quotes_a_failure_is_no_failure(
+    rule: WriteRule, explained: Explain, line: str
+) -> None:
+    rule("a/b", "torch-cpu-only", LINE)
+    assert not explained(line).matches
+    assert explained(f"{line}\n{LINE}").matches
+
+
 def test_facts_of_the_log_and_of_the_machine(rule: WriteRule, explained: Explain) -> None:
     line = "INFO kernel alpha is slow"
     rule("a/b", "torch-cpu-only", line, tail=CPU)

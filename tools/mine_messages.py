@@ -142,7 +142,7 @@ CLONES = (
 SITE = (
     Source(
         "torch",
-        r"torch/(?:nn/attention/|_inductor/kernel/flex|_higher_order_ops/flex_attention"
+        r"torch/(?:nn/attention/|_inductor/kernel/flex(?!_gemm)|_higher_order_ops/flex_attention"
         r"|_inductor/runtime/triton_|distributed/tensor/experimental/_(?:context|attention)).*\.py$",
         (("sdpa|/attention/(?:__init__|bias|_utils|varlen)", "sdpa"), ("flex", "flex"),
          ("_inductor", "inductor"), ("", "sdpa")),

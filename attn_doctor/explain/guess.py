@@ -41,7 +41,7 @@ _CLOSE = 2
 _FRAME = re.compile(
     r'\s*(?:[>❱] ?)?(?:File "(?P<a>[^"]{1,400})", line (?P<n>\d+)(?:,? in (?P<f>\S+))?'
     r"|File (?P<b>(?:[A-Za-z]:)?[^\s:]{1,400}\.py):(?P<m>\d+)(?:, in (?P<g>[\w.]+))?"
-    r"|(?P<c>[\w./\\-]{1,300}\.py):(?P<k>\d+):? +in (?P<h>[\w.<>]+)"
+    r"|(?P<c>[\w./\\-]{1,300}\.py):(?P<k>\d+):? +in(?: (?P<h>[\w.<>]+)| *$)"
     r"|(?P<d>(?:Cell|Input) In ?\[\d+\]), (?:line (?P<l>\d+)|in ))"
 )
 # A stack of a crash: 0x7FF8, C:\py\triton\_C\libtriton.pyd(0x7FF8) + 0x3 · a_cuda.pyd!PyInit ·
@@ -239,8 +239,12 @@ def _cut(trace: TraceLog) -> Iterator[_Failure]:
     at = [index for index, line in enumerate(end) if _FRAME.match(line.text)]
     after = trace.positions[-_LOOK_BACK:][at[-1] :] if at else []
     said = any(position.kind is LineKind.EXCEPTION for position in after)
-    after_it = len(end) - at[-1] if at else 0
-    if at and after_it <= (_AFTER_CUT if len(at) >= _CUT else _AT_THE_END) and not said:
+    if not at or said:
+        return
+    # rich and notebooks print the code around each frame.
+    with_code = not end[at[-1]].text.lstrip().startswith('File "')
+    most = _AFTER_CUT if len(at) >= _CUT or with_code else _AT_THE_END
+    if len(end) - at[-1] <= most:
         yield _Failure(end[at[-1]], "", tuple(_frames([line.text for line in end])))
 
 

@@ -554,6 +554,13 @@ def test_an_unknown_scaling_of_positions_is_not_about_attention(
             "sdpa",
             4,
         ),
+        # rich breaks the line of a frame before the name of the function.
+        (
+            (f"│ {SITE}/xformers/ops/fmha/__init__.py:193 in     │\n│ memory_efficient_attention │\n"
+            "│   190 │   and options. │\n│ ❱ 193 │   return _memory_efficient_attention( │"),
+            "xformers",
+            1,
+        ),
         # The nearest line names the component, and a compiler only on a line with an error.
         (
             ("[aiter] Triton ops only.\n"

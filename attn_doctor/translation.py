@@ -67,6 +67,10 @@ _DIGITS = "0123456789"
 _BESIDE = re.compile(
     r"(?<=[\u4e00-\u9fff])\0(?=[\w/`-])(?![\u4e00-\u9fff])|(?<=[\w%`])(?<![\u4e00-\u9fff])\0(?=[\u4e00-\u9fff])"
 )
+#: The same between Chinese characters, where the text expects another script.
+_SPACED = re.compile(
+    r"(?<=[\u4e00-\u9fff]) \0(?=[\u4e00-\u9fff])|(?<=[\u4e00-\u9fff])\0 (?=[\u4e00-\u9fff])"
+)
 #: What stands between texts that are translated one by one, also where one has no translation.
 _LOOSE = (" · ", "; ")
 _SENTENCES = re.compile(r"(?<=[.:])\s+(?=[A-Z`])")
@@ -204,7 +208,7 @@ def _value(name: str, value: str, known: Catalogue, deep: int) -> str:
 def _filled(text: str, values: Mapping[str, str]) -> str:
     """The text with its values; between a Chinese character and a number or word is a space."""
     said = SLOT.sub(lambda slot: f"\0{values.get(slot[1], slot[0])}\0", text)
-    return _BESIDE.sub(" ", said).replace("\0", "")
+    return _BESIDE.sub(" ", _SPACED.sub("\0", said)).replace("\0", "")
 
 
 def _clauses(words: str, known: Catalogue, deep: int) -> str | None:
@@ -230,7 +234,7 @@ def _sentences(words: str, known: Catalogue, deep: int) -> str | None:
     if " · " in words:
         return None
     said = _parts(_SENTENCES.split(words), " ", known, deep)
-    return said.replace("。 ", "。") if said else None
+    return re.sub("([。：]) ", r"\1", said) if said else None
 
 
 def _list(words: str, known: Catalogue, deep: int) -> str | None:

@@ -107,13 +107,15 @@ IMPORT_SECONDS = 4.0
 Phase = Literal["build", "verify"]
 _PHASES: tuple[Phase, ...] = ("build", "verify")
 #: Seconds of the first processes: torch is imported, and for the CPU torch compiles its C++ headers
-#: once (6 to 12 s, as far as the files are in memory). The process that verifies has imported torch
-#: in the meantime. Seen with torch 2.13 on two cores, as ratios of processor time, and with 2.11 on
-#: an H200.
+#: once. The process that verifies has imported torch in the meantime. Seen with torch 2.13 on two
+#: cores, as ratios of processor time, and with 2.11 on an H200.
 _FIRST: dict[str, dict[Phase, float]] = {
     "cpu": {"build": IMPORT_SECONDS + 8.0, "verify": 1.0},
     "cuda": {"build": IMPORT_SECONDS, "verify": 2.0},
 }
+#: Seconds that a first build for the CPU takes longer if nothing was built before: the compiler and
+#: the headers are read from the disk.
+_FROM_DISK = 6.0
 
 
 class PlannedBuild(Struct, frozen=True, kw_only=True):
@@ -148,7 +150,10 @@ class PlannedBuild(Struct, frozen=True, kw_only=True):
 
     def first_seconds(self, phase: Phase) -> float:
         """Estimate of what the first processes of a phase take beyond that."""
-        return _FIRST["cpu" if self.device == "cpu" else "cuda"][phase]
+        if self.device != "cpu":
+            return _FIRST["cuda"][phase]
+        new = phase == "build" and self.state == "new"
+        return _FIRST["cpu"][phase] + (_FROM_DISK if new else 0.0)
 
 
 class Plan(Struct, frozen=True, kw_only=True, dict=True):
@@ -438,7 +443,8 @@ def _usual(spec: KernelSpec, device: str) -> float:
     seconds = 7.0 if device == "cpu" else 3.0 if spec.phase == "training" else 1.5
     if spec.dtype == "float32" and device != "cpu":
         seconds *= 3
-    if spec.head_dim > 128 or spec.head_dim & (spec.head_dim - 1):
+    padded = spec.head_dim > 128 or spec.head_dim & (spec.head_dim - 1)
+    if padded and device != "cpu":
         seconds *= 1.5
     # The second length compiles a dynamic kernel; further ones reuse it.
     seconds *= min(len(spec.lengths), 2) if spec.dynamic is not False else len(spec.lengths)

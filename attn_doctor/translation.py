@@ -75,7 +75,7 @@ _SPACED = re.compile(
 _LOOSE = (" · ", "; ")
 _SENTENCES = re.compile(r"(?<=[.:])\s+(?=[A-Z`])")
 #: A name that stays, perhaps with a version.
-_NAME = re.compile(r"\S+(?: \(?\d\S*)?")
+_NAME = re.compile(r"\S+(?: \d\S*)?")
 #: A colour or a link of a terminal, and what is not translated.
 _STYLE = re.compile(rf"(\x1b\[[\d;]*m|\x1b\]8;;[^\x1b]*\x1b\\|{AS_IT_IS}[^{AS_IT_IS}]*{AS_IT_IS})")
 #: What stands before the text of a line.

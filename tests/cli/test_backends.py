@@ -177,7 +177,7 @@ def test_check_shows_the_short_form() -> None:
     assert lines[start].startswith("backends  ready: native, _native_cudnn, _native_efficient")
     assert lines[start + 1] == "slow: _native_math, flex"
     assert lines[start + 2] == (
-        "not ready: flash* (2), hub kernels (7), _flash_3* (2), xformers, sage* (6)"
+        "not ready: flash* (2), *_hub (7), _flash_3* (2), xformers, sage* (6)"
     )
     assert lines[start + 3].startswith("use native: 0.41 ms a call on one NVIDIA H200")
     assert lines[start + 5] == ""

@@ -95,8 +95,7 @@ def _short(matrix: Matrix) -> dict[Readiness, str]:
         same = _alike(row, matrix)
         if len(same) > 1:
             folded.add(row.package)
-            name = "hub kernels" if row.package == "kernels" else f"{row.name}*"
-            lists[state].setdefault("", []).append(f"{name} ({len(same)})")
+            lists[state].setdefault("", []).append(f"{_pattern(same)} ({len(same)})")
             continue
         numbers = [n for n, answer in enumerate(row.answers) if answer.state is state]
         where = shared_label(numbers, matrix).replace("in ", "for ", 1)
@@ -109,6 +108,13 @@ def _grouped(groups: dict[str, list[str]]) -> str:
     parts = [", ".join(names) for where, names in groups.items() if not where]
     parts += [f"{where}: {', '.join(names)}" for where, names in groups.items() if where]
     return "; ".join(parts)
+
+
+def _pattern(rows: Sequence[Row]) -> str:
+    """One word for the names of a package: `sage*`, or `*_hub` for kernels of the Hub."""
+    ends = {row.name.rpartition("_")[2] for row in rows}
+    of_hub = rows[0].package == "kernels" and len(ends) == 1
+    return f"*_{ends.pop()}" if of_hub else f"{rows[0].name}*"
 
 
 def _alike(row: Row, matrix: Matrix) -> list[Row]:

@@ -41,6 +41,18 @@ def test_further_symptoms_and_rules_add_up_to_a_limit(rule: WriteRule, explained
     assert both.matches[0].also == ("a/c",)
 
 
+def test_code_beside_the_line_that_failed_is_no_symptom(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "torch-cpu-only", "No kernel here")
+    code = 'raise RuntimeError("No kernel here")'
+    other = "--> 302 start()\nTypeError: start() takes no arguments"
+    assert not explained(f"    296     {code}\n{other}").matches
+    assert not explained(f"│   296 │   │   {code}  │\n{other}").matches
+    assert explained(f"--> 296     {code}\n").matches
+    assert explained(f"    296     {code}\n--> 302 start()\nRuntimeError: No kernel here").matches
+
+
 def test_a_note_that_the_run_goes_on_does_not_explain_a_later_failure(
     rule: WriteRule, explained: Explain
 ) -> None:

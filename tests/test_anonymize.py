@@ -23,6 +23,99 @@ def _host(**platform: Any) -> RecordedHost:
     )
 
 
+def _replaced(text: str, answers: dict[str, object] | None = None, **platform: Any) -> str:
+    """`text` without the identity of a machine with these answers."""
+    known = _host(**platform).answers
+    found = {name: {"answer": answer} for name, answer in (answers or {}).items()}
+    return anonymous(RecordedHost({**known, **found}))(text)
+
+
+@pytest.mark.parametrize(
+    ("os", "home", "text", "shown"),
+    [
+        ("windows", "D:\\data\\hw", "D:\\data\\hw\\venv", "C:\\Users\\user\\venv"),
+        ("macos", "/Volumes/x/hw", "/Volumes/x/hw/venv", "/Users/user/venv"),
+        ("linux", "/lustre/hw/", "/lustre/hw/venv", "/home/user/venv"),
+        ("linux", "/lustre/hw", "/lustre/hw2/x /lustre/hw-a", "/lustre/hw2/x /lustre/hw-a"),
+        ("linux", "/w", "/w/venv", "/home/user/venv"),
+    ],
+)
+def test_the_own_home_is_known_wherever_it_is(os: str, home: str, text: str, shown: str) -> None:
+    assert _replaced(text, os=os, home=home) == shown
+
+
+def test_users_are_known_by_the_environment() -> None:
+    names = {"USER": "karla", "SUDO_USER": "lenno", "COMPUTERNAME": "DESKTOP-77"}
+    root = {"user": "root", "home": "/root"}
+    assert _replaced("karla lenno DESKTOP-77", {"environ": names}, **root) == "user user host"
+    assert _replaced("karla XXXX yyyy", {"environ": {}}, **root) == "karla XXXX yyyy"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shown"),
+    [
+        ("gpu-box-7.example.org", "gpu-box-7.example.org, gpu-box-7", "host, host"),
+        ("abc", "/x/abc/y abc", "/x/abc/y abc"),
+        ("abcd", "abcd-x", "host-x"),
+        ("localhost", "localhost:80", "localhost:80"),
+    ],
+)
+def test_the_name_of_the_machine(name: str, text: str, shown: str) -> None:
+    assert _replaced(text, {"read /proc/sys/kernel/hostname": f"{name}\n"}) == shown
+
+
+@pytest.mark.parametrize(
+    ("user", "text", "shown"),
+    [
+        ("x", "/home/x/a /opt/x/y", "/home/user2/a /opt/x/y"),
+        ("ab", "/scratch/ab/c abs", "/scratch/user/c abs"),
+        ("bob", "bobsled /x/bob/y", "bobsled /x/user/y"),
+        ("hans", "hans-models", "user-models"),
+    ],
+)
+def test_a_short_name_is_replaced_between_separators_only(user: str, text: str, shown: str) -> None:
+    assert _replaced(text, user=user, home="/root") == shown
+
+
+def test_folders_of_users_and_projects_have_numbers_of_their_own() -> None:
+    assert _replaced("petra's", {"list /Users": ["petra"]}) == "user2's"
+    assert _replaced("/opt/x/y", {"list /home": ["x"]}) == "/opt/x/y"
+    assert _replaced("/home/user7/a /home/.cache/a") == "/home/user7/a /home/.cache/a"
+    assert _replaced("/data/home/acme/x /data/Users/b/x") == (
+        "/data/home/project1/x /data/Users/project2/x"
+    )
+    texts = "/home/hanna/one/x /home/hanna/two/x /home/hanna/one/y"
+    shown = "/home/user/project1/x /home/user/project2/x /home/user/project1/y"
+    assert _replaced(texts) == shown
+
+
+def test_people_are_accounts_from_1000_on() -> None:
+    accounts = (
+        "karl:x:1000:100:Karl:/lustre/kmeier/:/bin/sh\nuwedoe:x:1002::Uwe:/h/uwedoe:/bin/sh\n"
+        "nobody9:x:60000:60000::/none:/x\nsystem9:x:999:1000::/none:/x\n"
+    )
+    shown = _replaced("karl kmeier uwedoe nobody9 system9", {"read /etc/passwd": accounts})
+    assert shown == "user2 user3 user4 nobody9 system9"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"vcs_info": {"vcs": "git"}}', "private1"),
+        ('{"dir_info": {}}', "private1"),
+        ('{"archive_info": {}}', "acme-model"),
+        (None, "acme-model"),
+    ],
+)
+def test_what_comes_from_a_repository_is_private(text: str | None, shown: str) -> None:
+    answers: list[tuple[str, dict[str, Any]]] = [
+        ("read /env/acme.model-0.1.dist-info/direct_url.json", {"answer": text}),
+        ("read /env/dir_info.txt", {"answer": "dir_info"}),
+    ]
+    assert private_packages(answers)("acme-model") == shown
+    assert private_packages(answers[1:])("dir_info") == "dir_info"
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

@@ -126,6 +126,29 @@ def test_any_text_becomes_clean_and_stays_so(text: str) -> None:
         (f"sha256 {RANDOM}", f"sha256 {HIDDEN}"),
         (f"x/{RANDOM}==", HIDDEN),
         (rf"a\n{RANDOM}", rf"a\n{HIDDEN}"),
+        # One sign alone: no other word of the text makes it be searched.
+        ("x-api-key: abc", "x-api-key: ***"),
+        ("Basic abcdefg1", "Basic ***"),
+        ("curl --user a:bcd x", "curl --user a:*** x"),
+        ("jwt=abc", "jwt=***"),
+        ("my_pat=abc", "my_pat=***"),
+        ("my_pat: 'abc'", "my_pat: '***'"),
+        ("--my-pat abc", "--my-pat ***"),
+        ('{"my_pat": "abc"}', '{"my_pat": "***"}'),
+        ("pwd=Xyz", "pwd=***"),
+        ("page=token%3dabc123", "page=token=***"),
+        (r"\x22ghp_" + "a" * 16, rf"\x22{HIDDEN}"),
+        (r"\u0022ghp_" + "a" * 16, rf"\u0022{HIDDEN}"),
+        ("[31mghp_" + "a" * 16, f"[31m{HIDDEN}"),
+        # Encoded more often than anyone reads.
+        ("a%2525252541b", HIDDEN),
+        ("a%2525252Fb", HIDDEN),
+        ("a%2525252fb", HIDDEN),
+        # 11 changes in 24 letters; 18 in 41, which is the limit of 0.45.
+        ("aB3cdEFgh45ijKLmn67opqrs", HIDDEN),
+        ("BcdEfghIJklMNopQRstUVwxYZ0123ab45CD67efgh", HIDDEN),
+        # 3.5 bits for each letter, which is the limit.
+        ("a1Jk2bE1kJ2cF1Jk2dG1kJ2aHbEcFdGH", HIDDEN),
     ],
 )
 def test_names_places_and_random_words_tell(text: str, expected: str) -> None:
@@ -154,7 +177,11 @@ def test_names_places_and_random_words_tell(text: str, expected: str) -> None:
         "-p abc",
         "auth: none",
         "see /etc/passwd: x",
+        "/etc/passwd: x",
         "https://git@example.org/x",
+        "https://…@example.org/x",
+        "100%25",
+        "aB3cdEFgh45ijKLmnopqrs67",  # 10 changes
         "a%2Fb",
         r"a\/b",
         "ghp_" + "a" * 15,

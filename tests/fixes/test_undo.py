@@ -730,12 +730,15 @@ def test_a_step_that_failed_is_rolled_back(
         copies = env_snapshot.keep(journal, [str(site)], "step-1")
         copies.asked.append(frozenset({"a"}))
         distribution(site, "a", "3.0", "a.py")
+        (site / "a_part").mkdir()  # of a package whose metadata was not written yet
+        (site / "a_part" / "x.py").write_text("x")
         with monkeypatch.context() as patch:
             patch.setattr("attn_doctor.fixes.restore.os.replace", fail)
             faults.extend(undo.roll_back(journal, copies, journal.folder / "step-1.log"))
 
     run = done(work)
     assert names(site)["a"] == "2.0"
+    assert not (site / "a_part").exists()
     if fails:
         assert faults == [f"{site / 'a.py'} cannot be restored: No space left on device"]
         assert (site / "a.py").read_text() == "a 3.0"

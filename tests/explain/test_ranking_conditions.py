@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date
+from pathlib import Path
 
 import pytest
 
-from attn_doctor.explain.explanation import Confirmation, Explanation
+from attn_doctor.explain.explanation import Confirmation, Explanation, RankedCause
 from attn_doctor.explain.normalize import NormalizedLog
 from attn_doctor.explain.ranking import LogEnd, log_end, rank_causes, relevant
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
-from attn_doctor.facts import Driver, Facts, System, Torch
+from attn_doctor.facts import Driver, Facts, Gpu, System, Torch
+from attn_doctor.findings import Safety
 from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule_files import read_folder
 
 Explain = Callable[..., Explanation]
 WriteRule = Callable[..., None]
@@ -74,6 +77,13 @@ def test_the_last_fatal_line_counts() -> None:
 )
 def test_a_warning_and_the_end_of_a_build_do_not_end_a_log(line: str) -> None:
     assert end_of(f"{line}\n") == LogEnd("a.log")
+
+
+def test_the_last_step_of_a_run_is_kept_with_any_end() -> None:
+    step = "step 1/100 loss 2.3\n"
+    assert end_of(step).progress == 1
+    assert end_of(f"{step}No space left on device\n").progress == 1
+    assert end_of(f"{step}RuntimeError: no\n").progress == 1
 
 
 def test_a_fatal_line_at_the_end_of_a_message_belongs_to_it() -> None:
@@ -150,6 +160,12 @@ def test_a_lack_of_memory_may_come_from_some_causes() -> None:
     assert kept(a_match(), end=memory, cause="flex-not-compiled")
     assert not kept(a_match(), end=memory)
     assert not kept(a_match(), end=UNRELATED, cause="flex-not-compiled")
+
+
+@pytest.mark.parametrize(("line", "stays"), [(4, False), (5, True), (6, True)])
+def test_a_run_goes_on_after_a_note_only_with_a_later_step(line: int, stays: bool) -> None:
+    end = LogEnd("a.log", progress=5)
+    assert kept(a_match(line=line), end=end, cause="package-not-installed") is stays
 
 
 def test_one_of_several_ends_is_enough() -> None:
@@ -327,3 +343,169 @@ def test_the_gpu_of_a_log_fills_the_texts_of_a_rule_on_each_gpu(
         tail="",
     )
     assert explained("on NVIDIA T4").matches[0].title.endswith("is old")
+
+
+GPUS = 'for_each = "gpus"'
+OLD = """
+[when]
+all = ['gpu.sm < 80']
+
+[[fix]]
+title = "Use another than {gpu.name}"
+safety = "ask"
+manual = "Do it."
+when = ['gpu.sm < 80']
+"""
+T4 = Gpu(index=0, name="NVIDIA T4", sm=75)
+H200 = Gpu(index=1, name="NVIDIA H200", sm=90)
+
+
+@pytest.fixture
+def on_gpus(rule: WriteRule, tmp_path: Path) -> Callable[..., RankedCause]:
+    """The cause of a rule about each GPU, for the GPUs of a log and of a machine."""
+    rule("a/b", "torch-cpu-only", "no kernel", more=GPUS, title="{gpu.name} is old", tail=OLD)
+    rules = {one.id: one for one in read_folder(tmp_path / "rules")}
+
+    def ranked(
+        gpus: tuple[Gpu, ...] | None, machine: tuple[Gpu, ...] | None = None, *, here: bool = False
+    ) -> RankedCause:
+        facts = Facts(gpus=machine) if here else None
+        (found,) = rank_causes([a_match()], rules, Facts(gpus=gpus), facts, "")
+        return found
+
+    return ranked
+
+
+def test_a_log_is_about_its_first_gpu(on_gpus: Callable[..., RankedCause]) -> None:
+    old = on_gpus((T4, H200))
+    assert (old.title, old.confirmation) == ("NVIDIA T4 is old", Confirmation.BY_LOG)
+    assert [fix.title for fix in old.fixes] == ["Use another than NVIDIA T4"]
+    new = on_gpus((H200, T4))
+    assert (new.confirmation, new.reason) == (Confirmation.NO, "the log says that gpu.sm is 90")
+
+
+def test_a_machine_without_gpus_has_no_name_for_one(on_gpus: Callable[..., RankedCause]) -> None:
+    found = on_gpus(None, (), here=True)
+    assert (found.confirmation, found.reason) == (Confirmation.NO, "there are no gpus")
+    assert "None" not in found.title
+    (fix,) = found.fixes
+    assert fix.title == on_gpus(None, None, here=True).fixes[0].title
+
+
+def test_a_variable_that_the_log_does_not_name_is_unknown(
+    rule: WriteRule, explained: Explain
+) -> None:
+    tail = """
+[[fix]]
+title = "Set it"
+safety = "ask"
+when = ['env.CUDA_HOME == ""']
+set = { CUDA_HOME = "/usr/local/cuda" }
+"""
+    rule("a/b", "torch-cpu-only", "no kernel", tail=tail)
+    (fix,) = explained("no kernel").matches[0].fixes
+    assert fix.safety is Safety.MANUAL
+    assert fix.manual.startswith("Do this only if ")
+    (fix,) = explained("no kernel", Facts()).matches[0].fixes
+    assert (fix.safety, fix.manual) == (Safety.ASK, "")
+
+
+@pytest.mark.parametrize(
+    ("log", "printed_by", "certain"),
+    [
+        ("no kernel", "", False),
+        ("no kernel", "sageattention", True),
+        ("no kernel in sageattention", "", True),
+        ("no kernel in xformers", "xformers", False),
+    ],
+)
+def test_a_package_is_installed_only_if_the_log_names_it(
+    rule: WriteRule, explained: Explain, log: str, printed_by: str, certain: bool
+) -> None:
+    named = f'\nprinted_by = "{printed_by}"' if printed_by else ""
+    tail = """
+[[fix]]
+title = "Install it"
+safety = "ask"
+run = [["pip", "install", "sageattention"]]
+"""
+    rule("a/b", "torch-cpu-only", "no kernel", tail=f"{named.strip()}\n{tail}")
+    (fix,) = explained(log).matches[0].fixes
+    condition = "The log does not name the package. Do this only if it is sageattention."
+    assert (fix.safety, fix.manual) == ((Safety.ASK, "") if certain else (Safety.MANUAL, condition))
+
+
+FIXES = """
+[[fix]]
+title = "excluded"
+when = ['system.os == "windows"']
+run = [["pip", "check"]]
+safety = "ask"
+[[fix]]
+title = "command"
+when = ['torch.version is unknown', 'torch.build == "cpu"', 'driver.version < "580"']
+run = [["pip", "check"]]
+safety = "ask"
+manual = "Look first."
+[[fix]]
+title = "variable"
+when = ['torch.build == "cpu"']
+set = { CUDA_HOME = "/usr/local/cuda" }
+safety = "ask"
+[[fix]]
+title = "nothing to say"
+when = ['torch.build == "cpu"']
+run = [["pip", "install", "x=={torch.version}"]]
+safety = "ask"
+[[fix]]
+title = "lines"
+when = ['torch.build == "cpu"']
+code = "import torch"
+safety = "manual"
+[[fix]]
+title = "by hand"
+when = ['torch.build == "cpu"']
+manual = "Ask."
+safety = "manual"
+[[fix]]
+title = "certain"
+when = ['system.os == "linux"']
+run = [["pip", "check"]]
+safety = "ask"
+[[fix]]
+title = "certain, without a fact"
+run = [["pip", "install", "x=={torch.version}"]]
+safety = "ask"
+"""
+
+
+def test_each_fix_says_where_it_fits(rule: WriteRule, tmp_path: Path) -> None:
+    rule("a/b", "torch-cpu-only", "no kernel", tail=FIXES)
+    rules = {one.id: one for one in read_folder(tmp_path / "rules")}
+    (found,) = rank_causes([a_match()], rules, LINUX, None, "")
+    assert [(fix.title, fix.safety, fix.manual) for fix in found.fixes] == [
+        (
+            "command",
+            Safety.MANUAL,
+            "Look first. Do this only if torch.build is cpu and driver.version is below 580.",
+        ),
+        ("variable", Safety.MANUAL, "Do this only if torch.build is cpu."),
+        ("lines", Safety.MANUAL, ""),
+        ("by hand", Safety.MANUAL, "Ask."),
+        ("certain", Safety.ASK, ""),
+        (
+            "certain, without a fact",
+            Safety.MANUAL,
+            "(The command needs torch.version, which is unknown.)",
+        ),
+    ]
+
+
+def test_a_fix_that_says_nothing_is_shown_if_it_is_the_only_one(
+    rule: WriteRule, tmp_path: Path
+) -> None:
+    only = next(one for one in FIXES.split("[[fix]]") if "nothing to say" in one)
+    rule("a/b", "torch-cpu-only", "no kernel", tail=f"[[fix]]{only}")
+    rules = {one.id: one for one in read_folder(tmp_path / "rules")}
+    (found,) = rank_causes([a_match()], rules, LINUX, None, "")
+    assert [fix.title for fix in found.fixes] == ["nothing to say"]

@@ -18,6 +18,7 @@ from attn_doctor.policy.evaluate import apply_policy
 from attn_doctor.policy.policy import Ignore, Policy, PolicyError, find, read
 from attn_doctor.render.findings.json import json as written
 from attn_doctor.render.grouping import problems
+from attn_doctor.worker import reach
 from tests.render.sample import CONSEQUENCE, DIAGNOSIS, OLD_DRIVER
 
 TODAY = date(2026, 11, 21)
@@ -65,6 +66,17 @@ def test_the_nearest_file_counts(tmp_path: Path) -> None:
     assert find(inner) == nearer
     assert read(nearer).require == ("flex",)
     assert find(inner) != own(inner.parent, "") == find(inner)
+
+
+def test_a_folder_that_never_answers_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    policies = [own(folder, "") for folder in (inner.parent, tmp_path)]
+    assert find(inner) == policies[0]
+    monkeypatch.setattr(reach, "dead", lambda folder: folder == inner.parent)
+    assert find(inner) == policies[1]
 
 
 @pytest.mark.parametrize(

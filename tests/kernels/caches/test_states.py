@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from attn_doctor.facts import Facts, Gpu, Python, Torch, Triton
 from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.kernels.caches.contents import State, sort
-from attn_doctor.kernels.caches.file_tree import read_tree
+from attn_doctor.kernels.caches.file_tree import Tree, read_tree
 from attn_doctor.kernels.caches.integrity import damage
 from attn_doctor.kernels.caches.states import (
     CurrentEnvironment,
@@ -569,3 +569,74 @@ def read(root: Path) -> dict[str, tuple[str, str]]:
     tree = read_tree(str(root))
     found = evaluate_entries(sort("inductor", tree), tree, HERE)
     return {one.entry.name: (one.state.value, one.why) for one in found}
+
+
+def test_a_result_of_aotautograd_shows_its_kernels(tmp_path: Path, make: Any) -> None:
+    old = make.kernel(tmp_path / "elsewhere", version="3.5.1") / "k.json"
+    root = make.inductor(tmp_path / "r")
+    result = root / "aotautograd" / make.AOT / make.FILE
+    result.write_bytes(pickle.dumps({"bundle": [old.read_bytes()]}, 5))
+    assert states("inductor", root)["aotautograd"] == (
+        "stale",
+        "built by Triton 3.5.1, this is 3.6.0",
+    )
+
+
+def test_the_drivers_cache_shows_nothing(tmp_path: Path, make: Any) -> None:
+    make.driver(tmp_path)
+    assert {state for state, _ in states("driver", tmp_path).values()} == {"unknown"}
+
+
+def test_a_group_that_cannot_be_read_names_no_folder(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make.kernel(tmp_path)
+    tree = read_tree(str(tmp_path))
+    read = type(tree).read
+
+    def fail(self: Tree, path: str, *more: Any) -> bytes:
+        if "__grp__" in path:
+            raise OSError(5, "Input/output error")
+        return read(self, path, *more)
+
+    monkeypatch.setattr(Tree, "read", fail)
+    (found,) = evaluate_entries(sort("triton", tree), tree, HERE)
+    assert (found.state, folder.exists()) == (State.LIVE, True)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "gpus", "why"),
+    [
+        (
+            "13.0",
+            ("NVIDIA T4", "NVIDIA L4"),
+            "measured on NVIDIA H200, here is NVIDIA T4, NVIDIA L4",
+        ),
+        ("12.8", ("NVIDIA H200",), "measured with CUDA 13.0, torch has 12.8"),
+        ("", ("NVIDIA H200",), "measured with CUDA 13.0, torch has none"),
+    ],
+)
+def test_timings_say_what_they_were_measured_with(
+    tmp_path: Path, make: Any, cuda: str, gpus: tuple[str, ...], why: str
+) -> None:
+    system = {"device": {"name": "NVIDIA H200"}, "version": {"cuda": "13.0"}}
+    make.inductor(tmp_path)
+    make.write(tmp_path / "cache" / ("a" * 64), json.dumps({"system": system}))
+    today = replace(HERE, cuda=cuda, gpus=gpus)
+    assert states("inductor", tmp_path, today)["autotune"] == ("stale", why)
+
+
+def test_variants_of_downloads_are_named(tmp_path: Path, make: Any) -> None:
+    for variant in ("torch28-cxx11-cu128-x86_64-linux", "torch29-cxx11-cu128-x86_64-linux"):
+        make.hub(tmp_path, variant)
+    assert states("hub", tmp_path)["download"] == (
+        "stale",
+        (
+            "it has no variant for torch 2.11: torch28-cxx11-cu128-x86_64-linux,"
+            " torch29-cxx11-cu128-x86_64-linux"
+        ),
+    )
+    assert states("hub", tmp_path, CurrentEnvironment(torch="2.9.1"))["download"] == (
+        "unknown",
+        "it has a variant for torch 2.9",
+    )

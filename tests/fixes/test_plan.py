@@ -669,3 +669,51 @@ def test_what_a_step_resolves_too_is_named_once() -> None:
     other = _finding("c/c", by="x/unplanned")
     found = _planned(root, twice, twice, other)
     assert found.explained == {"a/root": ("b/b",)}
+
+
+def test_steps_are_numbered_from_one() -> None:
+    findings = (_finding(f"a/{name}", _fix(f"pip install {name}")) for name in "abc")
+    assert [step.number for step in _planned(*findings).steps] == [1, 2, 3]
+
+
+def test_a_command_of_install_is_left_to_the_user() -> None:
+    step = _planned(_finding("a/a", _fix("attn-doctor install flash"))).steps[0]
+    assert step.blocked_by == (
+        "it installs another torch: run the command, which shows its plan and can be undone"
+    )
+    (cache,) = _planned(_finding("a/a", _fix("attn-doctor cache clear")), named=["a/a"]).steps
+    assert cache.blocked_by == ""
+
+
+def test_a_command_of_root_says_who_runs_it() -> None:
+    (step,) = _planned(_finding("a/a", _fix("sudo ldconfig"))).steps
+    assert step.blocked_by == (
+        "it needs root, which attn-doctor never requests: run the command yourself"
+    )
+
+
+def test_better_remedies_of_steps_that_are_one_are_all_named() -> None:
+    findings = (
+        _finding(
+            f"a/{name}",
+            Fix(title=f"by hand {name}", safety=Safety.MANUAL, manual=manual),
+            _fix("pip install x"),
+        )
+        for name, manual in (("one", "Do it."), ("two", ""))
+    )
+    (step,) = _planned(*findings).steps
+    assert step.better == ("by hand one: Do it.", "by hand two")
+
+
+def test_steps_after_others_that_do_not_clash_are_compared_too() -> None:
+    left, middle, right = (
+        _finding(f"a/{name}", _fix(f"pip install {what}"))
+        for name, what in (
+            ("left", "torch==2.4.0"),
+            ("middle", "einops"),
+            ("right", "torch==2.5.0"),
+        )
+    )
+    found = _planned(left, middle, right)
+    assert [clash.about for clash in found.clashes] == ["torch"]
+    assert [bool(step.blocked_by) for step in found.steps if "a/middle" in step.rules] == [False]

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Finding, Safety, Severity, Verdict
+from attn_doctor.findings import Advisory, Finding, Safety, Severity, Verdict
 from attn_doctor.rulebook.conditions import parse
 from attn_doctor.rulebook.evaluate import (
     FactLookup,
@@ -605,3 +605,126 @@ def test_the_order_of_problems_and_their_consequences(write: Write) -> None:
         "m/warning-root",
         "a/error-of-warning",
     ]
+
+
+# Words for the examined environment
+
+VENV = {"path": "/srv/v/bin/python", "environment": "venv", "prefix": "/srv/v", "pip": "24.0"}
+TYPED = "/srv/v/bin/python -m pip install x"
+
+
+def test_commands_in_texts_are_those_of_the_environment(write: Write) -> None:
+    rule = write(
+        "a/texts",
+        CPU
+        + """
+[[fix]]
+title = "Run `pip install x`"
+safety = "manual"
+manual = "Type `pip install x`."
+code = "import x"
+""",
+        head="",
+    )
+    rule = msgspec.structs.replace(rule, why="`pip install x` takes it")
+    found = one(rule, facts(torch={"installed": True, "build": "cpu"}, python=VENV))
+    assert found.why == f"`{TYPED}` takes it"
+    (fix,) = found.fixes
+    assert (fix.title, fix.manual, fix.code) == (
+        f"Run `{TYPED}`",
+        f"Type `{TYPED}`.",
+        "import x",
+    )
+    unknown = one(rule, facts(torch={"installed": True}, python=VENV))
+    assert (unknown.why, unknown.fixes) == ("`pip install x` takes it", ())
+
+
+def test_a_finding_carries_the_advisory_of_its_rule(write: Write) -> None:
+    rule = write("advisories/ATTN-2026-0001", CPU)
+    advisory = Advisory(effect="NaN")
+    rule = msgspec.structs.replace(rule, advisory=advisory)
+    assert one(rule, facts(torch={"installed": True, "build": "cpu"})).advisory == advisory
+
+
+@pytest.mark.parametrize(
+    ("run", "systems"),
+    [
+        ('["brew", "install", "x"]', ["macos", ""]),
+        ('["sudo", "apt-get", "install", "x"]', ["linux", ""]),
+        ('["winget", "install", "x"]', ["windows", ""]),
+        ('["python", "-m", "brew"]', ["linux", "macos", "windows", ""]),
+    ],
+)
+def test_a_command_is_offered_on_its_own_system(write: Write, run: str, systems: list[str]) -> None:
+    rule = write("a/fix", f'{CPU}[[fix]]\ntitle = "T"\nsafety = "ask"\nrun = [{run}]\n')
+    offered = [
+        os
+        for os in ("linux", "macos", "windows", "")
+        if fixed(rule, system={"os": os} if os else {})
+    ]
+    assert offered == systems
+
+
+def test_a_fix_that_says_what_is_known_needs_the_fact(write: Write) -> None:
+    body = "".join(
+        f'[[fix]]\ntitle = "{title}"\nsafety = "manual"\nmanual = "m"\nwhen = [\'{line}\']\n'
+        for title, line in (
+            ("known", "torch.version is known"),
+            ("unknown", "torch.version is unknown"),
+            ("other", 'torch.build == "cpu"'),
+        )
+    )
+    rule = write("a/fix", CPU + body)
+    log = facts(torch={"installed": True, "build": "cpu"})
+    named = facts(torch={"installed": True, "build": "cpu", "version": "2.6.0"})
+    (lookup,) = lookups(rule, log, partial=True)
+    assert fitting_fixes(rule, lookup) == ([2], [1])
+    (lookup,) = lookups(rule, named, partial=True)
+    assert fitting_fixes(rule, lookup) == ([0, 2], [])
+
+
+def test_a_gap_of_the_machine_is_not_that_of_an_element(write: Write) -> None:
+    body = "[when]\nall = ['gpu.sm < 80', 'torch.build == \"cpu\"']\n"
+    rule = write("a/each", body, head='for_each = "gpus"')
+    known = facts(gpus=[{"index": 0}], gaps={"torch.build": "no files", "gpus[0].sm": "no answer"})
+    assert [line.gap for line in one(rule, known).because] == ["no answer", "no files"]
+
+
+# The order of problems
+
+
+def ordered(
+    write: Write, *ids: str, harms: dict[str, int] | None = None, root: str = ""
+) -> list[str]:
+    """The problems of rules with these ids, each `area/name` or `area/name:severity:cause`.
+
+    `root`: the rule that explains the first one.
+    """
+    rules: list[Rule] = []
+    for text in ids:
+        id, severity, cause = (*text.split(":"), "", "")[:3]
+        rule = write(id, CPU, severity=severity or "error")
+        requires = (root,) if root and not rules else ()
+        rules.append(msgspec.structs.replace(rule, cause=cause or rule.cause, requires=requires))
+    known = facts(torch={"installed": True, "build": "cpu"})
+    return [found.rule for found in evaluate_rules(known, rules, harms)]
+
+
+def test_the_worst_problem_is_first(write: Write) -> None:
+    assert ordered(write, "a/a:warning", "a/b:error", "a/c:info") == ["a/b", "a/a", "a/c"]
+    harms = {"wrong": 0, "slow": 2}
+    ids = ("a/a:error:slow", "a/b:warning:fails", "a/c:warning:wrong", "a/d:info:wrong")
+    assert ordered(write, *ids, harms=harms) == ["a/c", "a/b", "a/a", "a/d"]
+
+
+def test_what_makes_other_answers_doubtful_is_before_all(write: Write) -> None:
+    assert ordered(write, "a/a", "python/metadata-damaged:warning") == [
+        "python/metadata-damaged",
+        "a/a",
+    ]
+
+
+def test_a_consequence_follows_its_root_however_bad_it_is(write: Write) -> None:
+    ids = ("b/worse:error:wrong", "a/root:warning", "a/other:error")
+    found = ordered(write, *ids, harms={"wrong": 0}, root="a/root")
+    assert found == ["a/other", "a/root", "b/worse"]

@@ -305,3 +305,45 @@ def test_without_a_failure_there_is_no_last_message() -> None:
     two = traced(f"{HEAD}KeyError: 'a'\n\n{HEAD}ValueError: b\nmore\n")
     assert [line.text for line in two.last_message()] == ["ValueError: b", "more"]
     assert not two.is_final(1)
+
+
+def failure_of(log: str) -> tuple[list[str], list[str]]:
+    """The lines of the last failure of a log, and those below it, without their blanks."""
+    own, below = traced(log).last_failure()
+    for line, place in own:
+        assert place.failure >= 0, line.text
+    return [line.text.strip() for line, _ in own], [line.text.strip() for line in below]
+
+
+def test_the_lines_of_the_last_failure_with_an_exception() -> None:
+    head = HEAD.splitlines()
+    first, last = f"{HEAD}KeyError: 'a'\n", f"{HEAD}ValueError: b\nmore\n"
+    stripped = [line.strip() for line in head]
+    assert failure_of(f"start\n{first}\ntext\n{last}\nend\n") == (
+        [*stripped, "ValueError: b", "more"],
+        [],
+    )
+    assert failure_of(f"start\n{first}\ntext\n")[0] == [*stripped, "KeyError: 'a'"]
+
+
+def test_frames_below_the_last_exception_have_none_of_their_own() -> None:
+    own, below = failure_of(f"{HEAD}KeyError: 'a'\n\n{HEAD}")
+    assert own[-1] == "KeyError: 'a'"
+    assert below == [line.strip() for line in HEAD.splitlines()]
+
+
+def test_without_an_exception_the_last_failure_is_empty() -> None:
+    assert failure_of("a\nb\n") == ([], [])
+    assert failure_of(f"a\n{HEAD}") == ([], [line.strip() for line in HEAD.splitlines()])
+
+
+def test_a_launcher_is_not_the_last_failure() -> None:
+    launcher = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    own, _ = failure_of(f"{HEAD}KeyError: 'a'\n\n{HEAD}{launcher}")
+    assert own[-1] == "KeyError: 'a'"
+
+
+def test_the_last_failure_may_be_of_any_process() -> None:
+    prefixed = "".join(f"[rank1]: {line}\n" for line in HEAD.splitlines())
+    own, _ = failure_of(f"[rank0]: text\n{prefixed}[rank1]: KeyError: 'a'\n[rank0]: more\n")
+    assert own[-1] == "KeyError: 'a'"

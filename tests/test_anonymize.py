@@ -38,6 +38,7 @@ def _replaced(text: str, answers: dict[str, object] | None = None, **platform: A
         ("linux", "/lustre/hw/", "/lustre/hw/venv", "/home/user/venv"),
         ("linux", "/lustre/hw", "/lustre/hw2/x /lustre/hw-a", "/lustre/hw2/x /lustre/hw-a"),
         ("linux", "/w", "/w/venv", "/home/user/venv"),
+        ("linux", "/lustre/X", "/lustre/X/venv", "/home/user/venv"),
     ],
 )
 def test_the_own_home_is_known_wherever_it_is(os: str, home: str, text: str, shown: str) -> None:
@@ -91,10 +92,10 @@ def test_folders_of_users_and_projects_have_numbers_of_their_own() -> None:
 
 def test_people_are_accounts_from_1000_on() -> None:
     accounts = (
-        "karl:x:1000:100:Karl:/lustre/kmeier/:/bin/sh\nuwedoe:x:1002::Uwe:/h/uwedoe:/bin/sh\n"
+        "karl:x:1000:100:Karl:/lustre/kmeieX/:/bin/sh\nuwedoe:x:1002::Uwe:/h/uwedoe:/bin/sh\n"
         "nobody9:x:60000:60000::/none:/x\nsystem9:x:999:1000::/none:/x\n"
     )
-    shown = _replaced("karl kmeier uwedoe nobody9 system9", {"read /etc/passwd": accounts})
+    shown = _replaced("karl kmeieX uwedoe nobody9 system9", {"read /etc/passwd": accounts})
     assert shown == "user2 user3 user4 nobody9 system9"
 
 
@@ -113,6 +114,7 @@ def test_what_comes_from_a_repository_is_private(text: str | None, shown: str) -
         ("read /env/dir_info.txt", {"answer": "dir_info"}),
     ]
     assert private_packages(answers)("acme-model") == shown
+    assert private_packages(answers)("acmeXmodel") == "acmeXmodel"
     assert private_packages(answers[1:])("dir_info") == "dir_info"
 
 

@@ -127,7 +127,7 @@ def test_any_text_becomes_clean_and_stays_so(text: str) -> None:
         (f"x/{RANDOM}==", HIDDEN),
         (rf"a\n{RANDOM}", rf"a\n{HIDDEN}"),
         # One sign alone: no other word of the text makes it be searched.
-        ("x-api-key: abc", "x-api-key: ***"),
+        ("x-foo-key: abc", "x-foo-key: ***"),
         ("Basic abcdefg1", "Basic ***"),
         ("curl --user a:bcd x", "curl --user a:*** x"),
         ("jwt=abc", "jwt=***"),
@@ -140,6 +140,13 @@ def test_any_text_becomes_clean_and_stays_so(text: str) -> None:
         (r"\x22ghp_" + "a" * 16, rf"\x22{HIDDEN}"),
         (r"\u0022ghp_" + "a" * 16, rf"\u0022{HIDDEN}"),
         ("[31mghp_" + "a" * 16, f"[31m{HIDDEN}"),
+        # A line breaks in it: after 12 letters, before 5, which change once.
+        ("hf_qK3vX9pLr\n2TzW8mNb5YcD7hF", HIDDEN),
+        ("hf_qK3vX9pLr2TzW8\nmNb5Y", HIDDEN),
+        ("hf_qK3vX9pLr2TzW8\nmmmm5", HIDDEN),
+        (r"hf_qK3vX9pLr2TzW8\nmNb5Y", HIDDEN),
+        # The shortest of those that have no mark.
+        (f"M{'abcd' * 5}abc.abcdef.{'abc' * 9}", HIDDEN),
         # Encoded more often than anyone reads.
         ("a%2525252541b", HIDDEN),
         ("a%2525252Fb", HIDDEN),
@@ -181,6 +188,8 @@ def test_names_places_and_random_words_tell(text: str, expected: str) -> None:
         "https://git@example.org/x",
         "https://…@example.org/x",
         "100%25",
+        "--pat abc",
+        "hf_qK3vX9pLr2TzW8\nmodel",
         "aB3cdEFgh45ijKLmnopqrs67",  # 10 changes
         "a%2Fb",
         r"a\/b",

@@ -347,3 +347,10 @@ def test_the_last_failure_may_be_of_any_process() -> None:
     prefixed = "".join(f"[rank1]: {line}\n" for line in HEAD.splitlines())
     own, _ = failure_of(f"[rank0]: text\n{prefixed}[rank1]: KeyError: 'a'\n[rank0]: more\n")
     assert own[-1] == "KeyError: 'a'"
+
+
+def test_an_exception_without_frames_is_a_failure_too() -> None:
+    assert failure_of("step\nRuntimeError: no kernel\nmore\n")[0] == [
+        "RuntimeError: no kernel",
+        "more",
+    ]

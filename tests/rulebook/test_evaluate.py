@@ -728,3 +728,53 @@ def test_a_consequence_follows_its_root_however_bad_it_is(write: Write) -> None:
     ids = ("b/worse:error:wrong", "a/root:warning", "a/other:error")
     found = ordered(write, *ids, harms={"wrong": 0}, root="a/root")
     assert found == ["a/other", "a/root", "b/worse"]
+
+
+def test_a_variable_whose_fact_is_unknown_is_left_out(write: Write) -> None:
+    fix = '[[fix]]\ntitle = "T"\nsafety = "ask"\nrun = [["MAX_JOBS={build.jobs}", "pip", "list"]]\n'
+    rule = write("a/fix", CPU + fix)
+    assert fixed(rule)[0].run == (("pip", "list"),)
+    assert fixed(rule, build={"jobs": 3})[0].run == (("MAX_JOBS=3", "pip", "list"),)
+
+
+def test_open_questions_are_ordered_with_and_without_a_cause(write: Write) -> None:
+    unknown = "[when]\nall = ['torch.debug == true']\n"
+    rules = [
+        write("d/alone", unknown, "warning"),
+        write("c/explained", unknown, head='requires = ["a/root"]'),
+        write("b/alone", unknown),
+        problem(write, "a/root"),
+    ]
+    found = [one.rule for one in evaluate_rules(facts(torch=BROKEN), rules)]
+    assert found == ["a/root", "c/explained", "b/alone", "d/alone"]
+
+
+def test_a_problem_of_a_package_explains_what_is_no_extension(write: Write) -> None:
+    built = write("flash/built", "[when]\nall = ['flash_attn.built_torch == \"2.8\"']\n")
+    rules = [
+        problem(write, "b/machine", requires='"flash/built"'),
+        write(
+            "c/other-package",
+            "[when]\nall = ['xformers.built_torch == \"2.7\"']\n",
+            head='requires = ["flash/built"]',
+        ),
+        built,
+    ]
+    known = facts(torch=BROKEN, flash_attn={"built_torch": "2.8"}, xformers={"built_torch": "2.7"})
+    found = causes(rules, known)
+    assert (found["b/machine"], found["c/other-package"]) == ("flash/built", "flash/built")
+
+
+def test_a_chain_ends_before_the_problem_of_another_package(write: Write) -> None:
+    head = 'for_each = "extensions"\nsubject = "{extension.package}"\nrequires = ["b/middle"]'
+    rules = [
+        write("c/extension", "[when]\nall = ['extension.mismatch == \"torch\"']\n", head=head),
+        problem(write, "b/middle", requires='"flash/built"'),
+        write("flash/built", "[when]\nall = ['flash_attn.built_torch == \"2.8\"']\n"),
+    ]
+    known = facts(
+        torch=BROKEN,
+        flash_attn={"built_torch": "2.8"},
+        extensions=[{"package": "torchaudio", "mismatch": "torch"}],
+    )
+    assert causes(rules, known)["c/extension"] == "b/middle"

@@ -93,10 +93,10 @@ def test_folders_of_users_and_projects_have_numbers_of_their_own() -> None:
 def test_people_are_accounts_from_1000_on() -> None:
     accounts = (
         "karl:x:1000:100:Karl:/lustre/kmeieX/:/bin/sh\nuwedoe:x:1002::Uwe:/h/uwedoe:/bin/sh\n"
-        "nobody9:x:60000:60000::/none:/x\nsystem9:x:999:1000::/none:/x\n"
+        "outside9:x:60000:60000::/none:/x\nsystem9:x:999:1000::/none:/x\n"
     )
-    shown = _replaced("karl kmeieX uwedoe nobody9 system9", {"read /etc/passwd": accounts})
-    assert shown == "user2 user3 user4 nobody9 system9"
+    shown = _replaced("karl kmeieX uwedoe outside9 system9", {"read /etc/passwd": accounts})
+    assert shown == "user2 user3 user4 outside9 system9"
 
 
 @pytest.mark.parametrize(

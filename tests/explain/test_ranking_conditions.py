@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from attn_doctor.explain.explanation import Confirmation, Explanation, RankedCause
@@ -13,9 +14,9 @@ from attn_doctor.explain.normalize import NormalizedLog
 from attn_doctor.explain.ranking import LogEnd, log_end, rank_causes, relevant
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
-from attn_doctor.facts import Driver, Facts, Gpu, System, Torch
+from attn_doctor.facts import Driver, Facts, Gpu, Python, System, Torch
 from attn_doctor.findings import Safety
-from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule import Rule, Symptom
 from attn_doctor.rulebook.rule_files import read_folder
 
 Explain = Callable[..., Explanation]
@@ -351,7 +352,7 @@ OLD = """
 all = ['gpu.sm < 80']
 
 [[fix]]
-title = "Use another than {gpu.name}"
+title = "Use another than {gpu.name} on {system.os}"
 safety = "ask"
 manual = "Do it."
 when = ['gpu.sm < 80']
@@ -369,8 +370,10 @@ def on_gpus(rule: WriteRule, tmp_path: Path) -> Callable[..., RankedCause]:
     def ranked(
         gpus: tuple[Gpu, ...] | None, machine: tuple[Gpu, ...] | None = None, *, here: bool = False
     ) -> RankedCause:
-        facts = Facts(gpus=machine) if here else None
-        (found,) = rank_causes([a_match()], rules, Facts(gpus=gpus), facts, "")
+        facts = Facts(gpus=machine, system=System(os="linux")) if here else None
+        (found,) = rank_causes(
+            [a_match()], rules, Facts(gpus=gpus, system=System(os="linux")), facts, ""
+        )
         return found
 
     return ranked
@@ -379,7 +382,7 @@ def on_gpus(rule: WriteRule, tmp_path: Path) -> Callable[..., RankedCause]:
 def test_a_log_is_about_its_first_gpu(on_gpus: Callable[..., RankedCause]) -> None:
     old = on_gpus((T4, H200))
     assert (old.title, old.confirmation) == ("NVIDIA T4 is old", Confirmation.BY_LOG)
-    assert [fix.title for fix in old.fixes] == ["Use another than NVIDIA T4"]
+    assert [fix.title for fix in old.fixes] == ["Use another than NVIDIA T4 on linux"]
     new = on_gpus((H200, T4))
     assert (new.confirmation, new.reason) == (Confirmation.NO, "the log says that gpu.sm is 90")
 
@@ -390,6 +393,7 @@ def test_a_machine_without_gpus_has_no_name_for_one(on_gpus: Callable[..., Ranke
     assert "None" not in found.title
     (fix,) = found.fixes
     assert fix.title == on_gpus(None, None, here=True).fixes[0].title
+    assert fix.title.endswith(" on linux")
 
 
 def test_a_variable_that_the_log_does_not_name_is_unknown(
@@ -509,3 +513,72 @@ def test_a_fix_that_says_nothing_is_shown_if_it_is_the_only_one(
     rules = {one.id: one for one in read_folder(tmp_path / "rules")}
     (found,) = rank_causes([a_match()], rules, LINUX, None, "")
     assert [fix.title for fix in found.fixes] == ["nothing to say"]
+
+
+def test_a_rule_about_a_package_that_the_log_never_names_loses(rule: WriteRule) -> None:
+    def score(log: str, printed_by: str = "", id: str = "flash/b") -> float:
+        symptom = Symptom(pattern="a kernel", logs=("x",), printed_by=printed_by)
+        rules = {id: msgspec.structs.replace(a_rule(id), symptoms=(symptom,))}
+        (found,) = rank_causes([a_match(id)], rules, Facts(), None, log)
+        return found.confidence
+
+    named = score("a kernel of flash_attn")
+    assert named == score("a kernel", id="torch/b") == score("a kernel", "flash-attn")
+    assert round(score("a kernel") - named, 2) == -0.08
+    assert score("a kernel", "xformers") == score("a kernel")
+
+
+ASKED = ("attn-doctor", "check", "--python", "/v/python")
+CHECK = "On the machine of the log, `attn-doctor check` gives the command."
+UNFILLED = """
+[[fix]]
+title = "first"
+safety = "ask"
+manual = "The driver is {driver.version}."
+run = [["pip", "install", "x=={torch.version}"]]
+[[fix]]
+title = "second"
+safety = "manual"
+manual = "By hand."
+[[fix]]
+title = "third"
+safety = "manual"
+manual = "Ask."
+"""
+
+
+@pytest.mark.parametrize(
+    ("fixes", "manual", "run"),
+    [
+        (UNFILLED, f"The driver is 580. {CHECK}", ASKED),
+        (
+            (
+                '[[fix]]\ntitle = "first"\nsafety = "manual"\nmanual = "By hand."\n'
+                '[[fix]]\ntitle = "second"\nsafety = "ask"\nset = { A = "1" }\n'
+            ),
+            f"By hand. {CHECK}",
+            ASKED,
+        ),
+        ('[[fix]]\ntitle = "first"\nsafety = "ask"\nset = { A = "1" }\n', "", None),
+        ('[[fix]]\ntitle = "first"\nsafety = "ask"\nrun = [["pip"]]\n', "", ("pip",)),
+        (
+            (
+                '[[fix]]\ntitle = "first"\nsafety = "manual"\ncode = "import x"\n'
+                '[[fix]]\ntitle = "second"\nsafety = "ask"\nset = { A = "1" }\n'
+            ),
+            "",
+            None,
+        ),
+    ],
+)
+def test_a_command_that_a_log_cannot_fill_comes_from_check(
+    rule: WriteRule, tmp_path: Path, fixes: str, manual: str, run: tuple[str, ...] | None
+) -> None:
+    rule("a/b", "torch-cpu-only", "no kernel", tail=WHEN + fixes)
+    rules = {one.id: one for one in read_folder(tmp_path / "rules")}
+    stated = Facts(driver=Driver(version="580"), python=Python(path="/v/python"))
+    (found,) = rank_causes([a_match()], rules, stated, None, "")
+    first, *others = found.fixes
+    assert (first.title, first.manual) == ("first", manual)
+    assert first.run == (() if run is None else (run,))
+    assert [fix.title for fix in others] == ["second", "third"][: fixes.count("[[fix]]") - 1]

@@ -267,6 +267,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     },
     "wheels/archive.py": {"archive.open": "reads what the opener opened"},
     "wheels/reading.py": {"self.archive.open": "reads what the opener opened"},
+    "render/build_kernels/idle_clock.py": {"open": "/proc/PID/task, of many threads each look"},
     "cli/output_file.py": {"open": "appends to the summary that GitHub names"},
     "cli/streams.py": {"os.open": "/dev/null", "open": "a standard stream"},
     "kernels/bundle/artifact.py": {

@@ -46,7 +46,9 @@ def test_a_client_checks_explains_and_plans(tmp_path: Path) -> None:
     )
     assert {one.name for one in tools} == {"check", "explain", "backends", "plan"}
     assert all(one.annotations.read_only_hint for one in tools)
-    assert "flash-attn does not fit the installed torch" in explained.content[0].text
+    assert (
+        "flash-attn's extension does not load with the installed torch" in explained.content[0].text
+    )
     assert "RTX 4090" in listed.content[0].text
     assert not planned.is_error, planned.content
     assert refused.is_error

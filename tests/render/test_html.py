@@ -85,7 +85,9 @@ def test_nothing_of_a_log_is_markup_or_a_secret(pages: dict[str, str]) -> None:
     tree = parsed(page)
     marked = [one for one in tree.iter("li") if one.get("class") == "cause"]
     assert [one.find("span").text for one in marked] == ["205", "205"]
-    assert "flash-attn does not fit the installed torch" in "".join(marked[0].itertext())
+    assert "flash-attn's extension does not load with the installed torch" in "".join(
+        marked[0].itertext()
+    )
     assert "undefined symbol" in "".join(marked[1].find("mark").itertext())
     assert "… 164 lines above" in page
 

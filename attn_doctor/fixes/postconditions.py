@@ -7,6 +7,7 @@ the installer knows what it would really choose.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -60,11 +61,31 @@ def with_torch(facts: Facts) -> Facts | None:
     return with_build(facts, f"{version}+{tag}", cuda)
 
 
+class Same:
+    """Facts that are equal only to themselves, so that an answer about them can be kept."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+    def __hash__(self) -> int:
+        return id(self.facts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.facts is self.facts
+
+
 def with_build(facts: Facts, full: str, cuda: str) -> Facts:
     """Return the facts with a build of torch: version `full`, such as `2.10.0+cu130`, for CUDA.
 
     `cuda` is empty for a build for the processor; without `+…` it is the build on PyPI.
     """
+    return _with_build(Same(facts), full, cuda)
+
+
+@lru_cache(maxsize=128)
+def _with_build(same: Same, full: str, cuda: str) -> Facts:
+    """As `with_build`: each package that a report asks for is tried with the same fifty builds."""
+    facts = same.facts
     version, _, local = full.partition("+")
     row = find(library.tables()["torch"], series(version)) or {"pins": {}, "triton": ""}
     wanted = row["pins"].get(version, f"=={row['triton']}.*") if cuda else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -65,15 +65,18 @@ def ready_wheels(package: str, facts: Facts, *, community: bool = False) -> tupl
     torch = facts.torch
     if torch.build != "cuda" or not torch.cuda:
         return ()
+    cuda = str(major(torch.cuda))
+    for_python = cache(partial(_for_python, facts))
+    for_platform = cache(partial(_for_platform, facts))
     found = [
         one
         for one in _of(package)
         if (one.official or community)
-        and one.names_torch(torch.version) is not False
-        and one.cuda.startswith(str(major(torch.cuda)))
+        and one.cuda.startswith(cuda)
+        and for_python(one.python)
+        and for_platform(one.platform)
         and (torch.cxx11_abi is None or one.abi is None or one.abi is torch.cxx11_abi)
-        and _for_python(one.python, facts)
-        and _for_platform(one.platform, facts)
+        and one.names_torch(torch.version) is not False
     ]
     tag = "".join(torch.cuda.split(".")[:2])
     return tuple(
@@ -96,7 +99,7 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(one) for one in re.findall(r"\d+", text))
 
 
-def _for_python(tags: str, facts: Facts) -> bool:
+def _for_python(facts: Facts, tags: str) -> bool:
     match = _PYTHON.fullmatch(tags)
     python = parts(facts.python.version or "")[:2]
     if match is None or len(python) < 2 or facts.python.free_threaded:
@@ -105,7 +108,7 @@ def _for_python(tags: str, facts: Facts) -> bool:
     return built <= python if match[2] == "abi3" else built == python
 
 
-def _for_platform(platform: str, facts: Facts) -> bool:
+def _for_platform(facts: Facts, platform: str) -> bool:
     system = facts.system
     if (system.os == "windows") != platform.startswith("win") or system.os == "macos":
         return False

@@ -20,7 +20,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Verdict
 from attn_doctor.fixes import python_support, torch_support
 from attn_doctor.fixes.pip_arguments import PipCall, pip_call
-from attn_doctor.fixes.postconditions import with_build
+from attn_doctor.fixes.postconditions import Same, with_build
 from attn_doctor.fixes.source_builds import PARALLELISM, Preflight, built_by, pinned, preflight
 from attn_doctor.install.builds import TorchBuild, published
 from attn_doctor.install.choice import Choice, Conflict, choose
@@ -139,7 +139,7 @@ def _decided(fix: Fix, facts: Facts, *, builds: bool) -> Fix:
     if not words or None in (facts.torch.installed, facts.python.version, facts.system.os):
         return fix
     community = any("--community" in argv for argv in fix.run)
-    found = _chosen(words, _Same(facts), community)
+    found = _chosen(words, Same(facts), community)
     if isinstance(found, Conflict):
         head = _LATER if {*found.names} <= _WORDS.keys() else _NOWHERE
         reasons = "; ".join(found.reasons)
@@ -192,21 +192,8 @@ def _torch_of(call: PipCall, facts: Facts) -> TorchBuild | None:
     )
 
 
-class _Same:
-    """Facts that are equal only to themselves, so that an answer about them can be kept."""
-
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
-
-    def __hash__(self) -> int:
-        return id(self.facts)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.facts is self.facts
-
-
 @lru_cache(maxsize=16)
-def _chosen(words: tuple[str, ...], same: _Same, community: bool) -> Choice | Conflict:
+def _chosen(words: tuple[str, ...], same: Same, community: bool) -> Choice | Conflict:
     """What `install` chooses; all backends of a report ask for it."""
     return choose(Demand(words=words, community=community), same.facts, library.tables())
 

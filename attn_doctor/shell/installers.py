@@ -11,8 +11,6 @@ import ntpath
 import re
 from collections.abc import Sequence
 
-from msgspec.structs import fields
-
 from attn_doctor.facts import Facts, Python
 from attn_doctor.requirement import normal_name
 
@@ -157,10 +155,10 @@ def names(words: Sequence[str]) -> list[str]:
 def owned_by_conda(facts: Facts) -> dict[str, str]:
     """Return the packages with facts of their own that conda installed, without their channels."""
     found = {}
-    for field in fields(facts):
-        one = getattr(facts, field.name)
+    for name in facts.__struct_fields__:
+        one = getattr(facts, name)
         if getattr(one, "source", None) == "conda":
-            found[normal_name(getattr(one, "distribution", None) or field.name)] = ""
+            found[normal_name(getattr(one, "distribution", None) or name)] = ""
     return found
 
 

@@ -19,9 +19,8 @@ _ESCAPE = (
 #: Line breaks of every kind, and other white space with a width.
 _BREAK = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
 #: Letters without a shape, and numbers that Unicode reserves for such letters.
-_INVISIBLE = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u2065\u2800\u3164\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
-)
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2065\u2800\u3164\uffa0")
+_RESERVED = (("\ufff0", "\ufff8"), ("\U000e0000", "\U000e0fff"))
 #: Control characters, invisible ones such as marks of direction, halves of letters, breaks.
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 #: Commands in the output of a step: `::error::` begins a line (GitHub), `##[` and `##vso[` stand
@@ -32,7 +31,7 @@ _ANYWHERE = r"#(?=#\w{0,20}\[)"
 
 def clean(text: str) -> str:
     """Return `text` as one line without characters that a terminal obeys or does not show."""
-    if text.isprintable() and (text.isascii() or not _INVISIBLE.search(text)):
+    if text.isprintable() and (text.isascii() or not _hides(text)):
         return text
     return "".join(map(_shown, re.sub(_ESCAPE, "", text)))
 
@@ -62,6 +61,16 @@ def without_commands(text: str, *, lines: bool = True) -> str:
     return re.sub(_OF_LINES, r"\1 ", text) if lines and "::" in text else text
 
 
+def _hides(text: str) -> bool:
+    """Whether a letter in `text` has no shape."""
+    if not _INVISIBLE.isdisjoint(text):
+        return True
+    # Most text has no letter as high as these.
+    return max(text) >= _RESERVED[0][0] and any(
+        first <= char <= last for char in text for first, last in _RESERVED
+    )
+
+
 def _shown(char: str) -> str:
     if char in _BREAK:
         return " "
@@ -70,5 +79,5 @@ def _shown(char: str) -> str:
         return char
     from unicodedata import category  # an extension module, which few runs need
 
-    hidden = category(char) in _HIDDEN or _INVISIBLE.match(char)
+    hidden = category(char) in _HIDDEN or _hides(char)
     return "\ufffd" if hidden else char

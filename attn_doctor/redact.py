@@ -58,6 +58,11 @@ _SAYS_NOTHING = (
     r"|=\d{1,6}(?:\.\d{1,6}){1,4}(?:(?:a|b|rc|\.post|\.dev)\d{1,8})?)"
     r"[\])},.;:]*"
 )
+#: A text without these has no name that tells.
+_NAMED = (
+    *("token", "jwt", "pass", "pwd", "secret", "key", "auth", "cred"),
+    *("pat=", "pat:", "pat ", 'pat"'),
+)
 _VALUE = r"""(?:[^\s"`\\<>&]|\\(?!"))"""
 _QUOTED = rf"(?P<value>(?(quote)(?:(?!\\?(?P=quote))[^\n])+|{_VALUE}+))"
 #: `TOKEN=X`, `"api_key": "X"`. The name begins before the match; `_before` reads it.
@@ -75,6 +80,8 @@ _HEADER = (
     r"(?i)\b(?P<name>(?:proxy-)?authorization|(?:set-)?cookie|x-[\w-]{0,40}(?:key|token|auth)"
     r"|private-token|job-token)(?P<sep>[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?P<value>[^\"'`\n\r<]+)"
 )
+#: The start of a header's name that no standard has.
+_OWN_HEADER = r"x-[\w-]{0,40}(?:key|token|auth)"
 _SCHEME = r"(?i)\b(?P<name>bearer|basic)(?P<sep>[ \t]+)(?P<value>[\w.~+/=-]{8,})"
 #: `curl -u name:password`, `sshpass -p X`, `docker login -p X`, `wandb login X`, a line of .netrc.
 _COMMAND = (
@@ -140,20 +147,20 @@ def redact(text: str) -> str:
     """Return `text` with every secret in it replaced by `***`. Twice gives the same."""
     if "-----BEGIN" in text or "Private-Lines" in text:
         text = re.sub(_PRIVATE_KEY, _without_key, text)
-    if "\\/" in text or re.search(r"%[0-9A-Fa-f]{2}", text):
+    if "\\/" in text or ("%" in text and re.search(r"%[0-9A-Fa-f]{2}", text)):
         text = re.sub(_ENCODED, _without_encoded, text)
-    if "\\x" in text or "\\u" in text or ("m" in text and "[" in text):
+    if "\\x" in text or "\\u" in text or any(f"[{one}" in text for one in "0123456789"):
         text = re.sub(_ESCAPED, lambda found: found[1] + redact(found[2]), text)
     if "\n" in text or "\\n" in text:
         text = _without_broken(text)
-    if "://" in text:
+    if "://" in text and "@" in text:
         text = re.sub(_USER, _without_user, text)
     if "=" in text:
         text = re.sub(_QUERY, rf"\g<name>{HIDDEN}", text)
     text = _named(text)
     for marker, rest, _ in SHAPES:
         if marker in text:
-            text = _shape(marker, rest).sub(HIDDEN, text)
+            text = _without_shape(text, marker, rest)
     if len(text) >= UNMARKED_LENGTH and ("." in text or ":" in text):
         text = _unmarked().sub(HIDDEN, text)
     return re.sub(_WORD, _unless_ordinary, text)
@@ -204,18 +211,25 @@ def _entry(name: str, value: Any) -> Any:
 def _named(text: str) -> str:
     """Hide what follows names that tell. Each pattern is searched where a word of it is."""
     low = text.lower()
-    if "authorization" in low or "cookie" in low or "-token" in low or "x-" in low:
+    header = "authorization" in low or "cookie" in low or "-token" in low
+    if header or ("x-" in low and re.search(_OWN_HEADER, low)):
         text = re.sub(_HEADER, _hide_if(lambda *_: True), text)
     if "bearer " in low or "basic " in low:
         text = re.sub(_SCHEME, _hide_if(lambda _, value: _mixed(value)), text)
     if " -u" in low or "-user" in low or "login" in low or "sshpass" in low or "password " in low:
         text = re.sub(_COMMAND, _hide_if(lambda _, value: not _says_nothing(value)), text)
-    if any(word in low for word in ("token", "jwt", "pass", "pwd", "secret", "key", "auth", "cred",
-                                    "pat=", "pat:", "pat ", "pat\"")):  # fmt: skip
+    if any(word in low for word in _NAMED):
         if "-" in low:
             text = re.sub(_OPTION, _hide_if(_tells), text)
-        text = re.sub(_ASSIGNED, _assigned, text)
+        text = "\n".join(map(_without_assigned, text.split("\n")))
     return text
+
+
+def _without_assigned(line: str) -> str:
+    """A line without the values of names that tell."""
+    low = line.lower()
+    found = any(word in low for word in _NAMED)
+    return re.sub(_ASSIGNED, _assigned, line) if found else line
 
 
 def _tells(name: str, value: str, *, prose: bool = False) -> bool:
@@ -330,6 +344,8 @@ def _goes_on(text: str, place: re.Match[str]) -> bool:
     piece = _piece(text, place)
     if len(piece) < _AFTER_BREAK or re.match(r"/|[A-Z][A-Z0-9_]*=[^=]", piece):
         return False  # too short, a path, the next variable
+    if piece.isascii() and piece.islower() and not re.search("[0-9]", piece):
+        return False  # nothing changes, as in most words
     if re.fullmatch(_LETTERS + "+", before) is None or _changes(piece) < _PIECE_CHANGES:
         return False
     return not _is_token(text[place.end() : place.end() + _LONG])
@@ -348,6 +364,21 @@ def _piece(text: str, place: re.Match[str]) -> str:
 
 
 # Shapes
+
+
+def _without_shape(text: str, marker: str, rest: str) -> str:
+    """The text without tokens of one shape."""
+    shape = _shape(marker, rest)
+    if marker in BEFORE:
+        return shape.sub(HIDDEN, text)
+    # Tried only where the marker is: `re` would try every place.
+    shown, end, at = "", 0, text.find(marker)
+    while at >= 0:
+        found = shape.match(text, at)
+        if found is not None:
+            shown, end = shown + text[end:at] + HIDDEN, found.end()
+        at = text.find(marker, at + 1 if found is None else end)
+    return shown + text[end:] if end else text
 
 
 @cache

@@ -1,7 +1,5 @@
 """Findings: what the rules conclude from facts. Plain values without behaviour."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Annotated, Any
 

@@ -1,6 +1,8 @@
-"""The catalogue of backends: names, backends, requirements and measurements."""
+"""The catalogue of backends: names, backends, requirements and measurements.
 
-from __future__ import annotations
+Annotations are objects here, and texts in other modules: msgspec compiles each text when it
+decodes an index.
+"""
 
 from typing import Annotated, Any, Literal
 

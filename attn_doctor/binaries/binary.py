@@ -1,7 +1,5 @@
 """Results of reading one shared library or extension, as the `Host` returns them."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 

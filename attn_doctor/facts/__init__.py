@@ -198,7 +198,9 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 #: Names of the fields that describe a package, in their order.
 PACKAGES: tuple[str, ...] = tuple(
-    field.name for field in msgspec.structs.fields(Facts) if isinstance(field.default, Package)
+    name
+    for name, default in zip(Facts.__struct_fields__, msgspec.structs.astuple(Facts()), strict=True)
+    if isinstance(default, Package)
 )
 
 #: Name of one element of each list of facts, in rules with `for_each`.

@@ -4,8 +4,6 @@ The structs whose names end in `File` are the shape of the file, and `rules/rule
 generated from them; an unknown key is an error. `Rule` is the same with its conditions parsed.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import date
 from typing import Annotated, Any, Literal

@@ -4,8 +4,6 @@ The interpreter is started once, isolated, to describe itself (`worker/interpret
 read from its folders. Changes by `usercustomize` are not seen.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 

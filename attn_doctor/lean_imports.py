@@ -1,6 +1,6 @@
 """Puts off modules that others import and that most commands do not use.
 
-`pathlib` imports `ipaddress` by way of `urllib.parse`, msgspec imports `textwrap` and `platform`,
+`pathlib` imports `ipaddress` by way of `urllib.parse`, msgspec imports `platform`,
 `subprocess` imports `locale`: 1 to 2 ms each. While these are imported, `Later` stands for such a
 module, and imports it when something in it is first used.
 """
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-_LATER = ("ipaddress", "locale", "platform", "textwrap")
+_LATER = ("ipaddress", "locale", "platform")
 
 
 class Later(ModuleType):

@@ -19,7 +19,7 @@ _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?(?![A-Za-z0-9._-])"
 # cuda-toolkit[cublas,cudart]==13.0.2; platform_system == "Linux"
 # nvidia-nccl-cu12 (==2.20.5) ; platform_system == "Linux"
 _REQUIREMENT = re.compile(
-    rf"[ \t]*({_NAME})[ \t]*(?:\[[ \t]*({_NAME}(?:[ \t]*,[ \t]*{_NAME})*)[ \t]*\])?"
+    rf"[ \t]*({_NAME})[ \t]*(?:\[([\w. \t,-]*)\])?"
     r"[ \t]*(?:\(([^()@;]+)\)[ \t]*|([^()@;]*))(?:;(.+))?"
 )
 _CLAUSE = re.compile(r"[ \t]*(==|!=|<=|>=|<|>|~=)[ \t]*([0-9][0-9A-Za-z._-]*?)(\.\*)?[ \t]*")
@@ -152,6 +152,9 @@ def applicable(line: str, environments: list[dict[str, str]]) -> Requirement | N
     None also for a line that cannot be read. An environment has the variables of markers.
     """
     match = _REQUIREMENT.fullmatch(line)
+    names = [one.strip(" \t") for one in match[2].split(",")] if match and match[2] else []
+    if not all(re.fullmatch(_NAME, one) for one in names):
+        match = None
     clauses = _clauses(match[3] or match[4]) if match is not None else None
     marker = None if match is None else match[5]
     holds = [_marker(marker, one) if marker else True for one in environments]
@@ -159,8 +162,7 @@ def applicable(line: str, environments: list[dict[str, str]]) -> Requirement | N
         return _parsed(line, environments)
     if not any(holds):
         return None
-    extras = frozenset(re.split(r"[ \t]*,[ \t]*", match[2])) if match[2] else frozenset[str]()
-    return Requirement(match[1], extras, ",".join(sorted(one.text for one in clauses)))
+    return Requirement(match[1], frozenset(names), ",".join(sorted(one.text for one in clauses)))
 
 
 def _parsed(line: str, environments: list[dict[str, str]]) -> Requirement | None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable
 from contextlib import closing
 
-from attn_doctor.binaries import fatbin
 from attn_doctor.binaries.binary import Binary, GpuCode, Versions
 from attn_doctor.binaries.elf import Elf
 from attn_doctor.binaries.window import DamagedError, Window
@@ -94,6 +93,8 @@ def gpu_code(path: str, most: int = 0, seconds: float = 0.0) -> GpuCode:
             places = _sections(window)
         except DamagedError as error:
             return GpuCode(whole=False, damaged=str(error))
+        from attn_doctor.binaries import fatbin
+
         code = fatbin.walk(window, places, most, lambda: time.monotonic() > end)
     return GpuCode(
         cubins=dict(code.cubins),
@@ -112,4 +113,6 @@ def _sections(window: Window) -> list[tuple[int, int]]:
         sections = Pe(window).sections
     else:
         sections = Elf(window).sections
+    from attn_doctor.binaries import fatbin
+
     return list(sections(fatbin.EXECUTABLE)) or list(sections(fatbin.RELOCATABLE))

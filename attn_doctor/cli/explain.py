@@ -11,14 +11,9 @@ import typer
 
 from attn_doctor.cli.common_options import Output, Python, Snapshot, Verbose
 from attn_doctor.cli.output_file import write
-from attn_doctor.cli.result_options import (
-    LogFormat,
-    LogOptions,
-    PageFormat,
-    PageOptions,
-    terminal,
-)
+from attn_doctor.cli.result_options import LogFormat, LogOptions, PageFormat, PageOptions
 from attn_doctor.cli.rules_option import Folders, rule_folders
+from attn_doctor.cli.screen import terminal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,8 +28,7 @@ def arguments(command: Callable[..., None], words: Sequence[str]) -> dict[str, A
     """
     groups: dict[str, type[Struct]] = {}
     options: dict[str, _Declared] = {}
-    # What has no option among the words keeps its default, and its type is not looked at.
-    hints = get_type_hints(command, include_extras=True)
+    hints = _hints(command, looked_at=bool(words))
     for name, hint in hints.items():
         if isinstance(hint, type) and issubclass(hint, Struct):
             groups[name] = hint
@@ -42,6 +41,14 @@ def arguments(command: Callable[..., None], words: Sequence[str]) -> dict[str, A
         return None
     fields = {name: found.pop(name, {}) for name in groups}
     return {**found.pop("", {}), **{name: groups[name](**fields[name]) for name in groups}}
+
+
+def _hints(command: Callable[..., None], *, looked_at: bool) -> dict[str, Any]:
+    """The types of the parameters. Without words only those of groups are looked at."""
+    if looked_at:
+        return get_type_hints(command, include_extras=True)
+    known = command.__globals__
+    return {name: known.get(hint) for name, hint in command.__annotations__.items()}
 
 
 class _Declared(Struct, frozen=True):

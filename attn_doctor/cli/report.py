@@ -10,7 +10,7 @@ import typer
 
 from attn_doctor.cli import common_options
 from attn_doctor.cli.output_file import write_new
-from attn_doctor.cli.result_options import say
+from attn_doctor.cli.screen import say
 from attn_doctor.shell.commands import line
 
 if TYPE_CHECKING:

@@ -1,18 +1,14 @@
-"""The options of most commands for the form of the result, and the terminal that shows it."""
+"""The options of most commands for the form of the result."""
 
 from __future__ import annotations
 
-import sys
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Struct
 
 from attn_doctor.cli.common_options import Json
 from attn_doctor.cli.option import Option
-
-if TYPE_CHECKING:
-    from attn_doctor.render.terminal import Terminal
 
 
 class Format(str, Enum):
@@ -115,15 +111,3 @@ class TableOptions(Struct, frozen=True, kw_only=True):
     def chosen(self) -> TableFormat:
         """The format, whichever option names it."""
         return TableFormat.json if self.json else self.format
-
-
-def say(*lines: str) -> None:
-    """Print lines on standard output, in the language of the user."""
-    sys.stdout.write(terminal().page(lines))
-
-
-def terminal(output: str = "") -> Terminal:
-    """The terminal behind standard output; for a file one without colour and with all glyphs."""
-    from attn_doctor.render.terminal import Terminal
-
-    return Terminal() if output else Terminal.of(sys.stdout)

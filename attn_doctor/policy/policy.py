@@ -6,7 +6,6 @@ The nearest one counts, from the working directory upwards; an `attn-doctor.toml
 
 from __future__ import annotations
 
-import os
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,9 +15,7 @@ from msgspec import Meta, Struct
 from packaging.version import Version
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.files import TEXT, read_bytes
 from attn_doctor.suggest import did_you_mean
-from attn_doctor.worker import reach
 
 Text = Annotated[str, Meta(min_length=1)]
 
@@ -64,22 +61,9 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
         return tuple(Path(self.path).parent / one for one in self.rules)
 
 
-def find(folder: Path) -> Path | None:
-    """Return the nearest policy file at or above `folder`, or None."""
-    for parent in (folder, *folder.parents):
-        if reach.dead(parent):
-            continue
-        own, project = parent / "attn-doctor.toml", parent / "pyproject.toml"
-        if os.path.lexists(own):
-            return own  # also a pipe or a broken link, which `read` refuses
-        if _mentions_us(project) and _section(project, _data(project)) is not None:
-            return project
-    return None
-
-
 def read(path: Path) -> Policy:
     """Return the policy in `path`. Raises `PolicyError` with the file, the key and the fix."""
-    section = _section(path, _data(path))
+    section = section_of(path, data_of(path))
     if section is None:
         raise PolicyError(f"{path}: has no [tool.attn-doctor] table; add one, or name another file")
     _known(path, section, Policy, "")
@@ -102,15 +86,7 @@ def read(path: Path) -> Policy:
     return msgspec.structs.replace(policy, path=str(path))
 
 
-def _mentions_us(project: Path) -> bool:
-    """A pyproject.toml that may have our table. Parsing each one would slow every check down."""
-    try:
-        return b"attn-doctor" in read_bytes(project, TEXT, cut=True)
-    except OSError:
-        return False
-
-
-def _section(path: Path, data: dict[str, Any]) -> dict[str, Any] | None:
+def section_of(path: Path, data: dict[str, Any]) -> dict[str, Any] | None:
     """The policy's table; None where a pyproject.toml has none."""
     if path.name != "pyproject.toml":
         return data
@@ -119,7 +95,8 @@ def _section(path: Path, data: dict[str, Any]) -> dict[str, Any] | None:
     return section if isinstance(section, dict) else None
 
 
-def _data(path: Path) -> dict[str, Any]:
+def data_of(path: Path) -> dict[str, Any]:
+    """The content of the file. Raises `PolicyError`."""
     from attn_doctor.toml_files import read_toml
 
     return read_toml(path, PolicyError)

@@ -17,14 +17,11 @@ from pathlib import Path
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
-from attn_doctor.shell import installers
-from attn_doctor.shell.detect import here_on_windows, how_to_eval
-from attn_doctor.shell.exports import set_variable
 from attn_doctor.shell.quote import Shell, join, quote
 
 _ON_WINDOWS = os.name == "nt"
 #: The start of a call of attn-doctor that examines an environment.
-_EXAMINING = re.compile(
+_EXAMINING = (
     r"attn-doctor (?:check|backends|report|explain|install|build-kernels"
     r"|fix(?: --cuda-home| cuda-home)?"
     r"(?! (?:undo|redo|forget|history|cuda-home))|cache (?:status|verify|clear|export|import|why))"
@@ -32,7 +29,7 @@ _EXAMINING = re.compile(
 )
 _QUOTED = re.compile(r"`([^`\n]+)`")
 #: Lines of attn-doctor that set variables of the shell that runs them.
-_EVALUATED = re.compile(r'eval "\$\((attn-doctor [^()]*)\)"')
+_EVALUATED = r'eval "\$\((attn-doctor [^()]*)\)"'
 #: Calls of attn-doctor that print lines for the shell.
 _PRINTING_LINES = (("attn-doctor", "fix", "--cuda-home"), ("attn-doctor", "cache", "env"))
 #: What separates the commands of a line in a text.
@@ -48,7 +45,11 @@ def shell_of(facts: Facts | None = None) -> Shell:
     system = facts.system.os if facts is not None else None
     if not (system == "windows" if system else _ON_WINDOWS):
         return "sh"
-    return here_on_windows() if _ON_WINDOWS else "powershell"
+    if not _ON_WINDOWS:
+        return "powershell"
+    from attn_doctor.shell.detect import here_on_windows
+
+    return here_on_windows()
 
 
 def shell_lines(fix: Fix, facts: Facts) -> list[str]:
@@ -58,7 +59,7 @@ def shell_lines(fix: Fix, facts: Facts) -> list[str]:
     """
     shell = shell_of(facts)
     try:
-        lines = [set_variable(name, value, shell) for name, value in fix.exports.items()]
+        lines = [_variable(name, value, shell) for name, value in fix.exports.items()]
         for argv in fix.run:
             lines += _lines(argv, facts, shell)
     except AttnDoctorError as error:
@@ -84,11 +85,23 @@ def _lines(argv: tuple[str, ...], facts: Facts, shell: Shell) -> list[str]:
     pairs = [assignment.split("=", 1) for assignment in assignments]
     command = join(last, shell)
     if words in _PRINTING_LINES:
-        return [*lines, how_to_eval(shell, command)]
+        return [*lines, _evaluated(command, shell)]
     if shell in ("powershell", "cmd"):
-        return [*lines, *(set_variable(name, value, shell) for name, value in pairs), command]
+        return [*lines, *(_variable(name, value, shell) for name, value in pairs), command]
     settings = (f"{name}={quote(value, shell)}" for name, value in pairs)
     return [*lines, " ".join([*settings, command])]
+
+
+def _variable(name: str, value: str, shell: Shell) -> str:
+    from attn_doctor.shell.exports import set_variable
+
+    return set_variable(name, value, shell)
+
+
+def _evaluated(command: str, shell: Shell) -> str:
+    from attn_doctor.shell.detect import how_to_eval
+
+    return how_to_eval(shell, command)
 
 
 def word(text: str) -> str:
@@ -134,15 +147,20 @@ def commands_for(command: tuple[str, ...], facts: Facts) -> list[tuple[str, ...]
         return [command[1:]]  # in a container, root often has no sudo, and needs none
     if program == "python" and facts.python.path:
         command = (facts.python.path, *command[1:])
-    return installers.commands(command, facts) if program == "pip" else [command]
+    if program != "pip":
+        return [command]
+    from attn_doctor.shell import installers
+
+    return installers.commands(command, facts)
 
 
 def _with_python(command: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
     """A call of attn-doctor with `--python PATH`, before the program that it runs."""
-    if not _EXAMINING.match(" ".join(command)):
+    option = python_option(facts)
+    if not option or not re.match(_EXAMINING, " ".join(command)):
         return command
     end = command.index("--") if "--" in command else len(command)
-    return (*command[:end], *python_option(facts), *command[end:])
+    return (*command[:end], *option, *command[end:])
 
 
 def python_option(facts: Facts) -> tuple[str, ...]:
@@ -165,8 +183,9 @@ def in_text(text: str, facts: Facts) -> str:
     try:
         option = join(python_option(facts), shell) if python_option(facts) else ""
         if option:
-            text = _EXAMINING.sub(lambda match: f"{match[0]} {option}", text)
-        text = _EVALUATED.sub(lambda match: how_to_eval(shell, match[1]), text)
+            text = re.sub(_EXAMINING, lambda match: f"{match[0]} {option}", text)
+        if "eval " in text:
+            text = re.sub(_EVALUATED, lambda match: _evaluated(match[1], shell), text)
         return _QUOTED.sub(lambda match: _typed(match[1], facts, shell), text)
     except AttnDoctorError:
         return text  # a path that no shell can quote

@@ -13,7 +13,7 @@ from attn_doctor import files, json_files, toml_files
 from attn_doctor.configs.readers import kinds, locations
 from attn_doctor.configs.readers.datasets import datasets
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.policy import policy
+from attn_doctor.policy import nearest, policy
 from tests.attacks.means import Attack, Run
 
 # The opener
@@ -190,7 +190,7 @@ def test_a_pipe_never_blocks(doctor: Attack, tmp_path: Path, name: str, command:
 @pipes
 def test_a_policy_that_is_a_pipe_is_not_passed_by(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "attn-doctor.toml")
-    found = policy.find(tmp_path)
+    found = nearest.find(tmp_path)
     assert found == tmp_path / "attn-doctor.toml"
     with pytest.raises(AttnDoctorError, match="it is a pipe, not a regular file"):
         policy.read(found)
@@ -207,4 +207,4 @@ def test_a_configuration_may_name_any_path(tmp_path: Path, name: str) -> None:
 def test_a_working_directory_may_have_a_path_of_any_length() -> None:
     deep = Path("/", *["d" * 200] * 40)
     assert locations.found_in(deep, {}) is None
-    assert policy.find(deep) in (None, *(one / "pyproject.toml" for one in deep.parents))
+    assert nearest.find(deep) in (None, *(one / "pyproject.toml" for one in deep.parents))

@@ -15,7 +15,8 @@ from attn_doctor.files import TEXT
 from attn_doctor.findings import Because, Diagnosis, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.policy import baseline
 from attn_doctor.policy.evaluate import apply_policy
-from attn_doctor.policy.policy import Ignore, Policy, PolicyError, find, read
+from attn_doctor.policy.nearest import find
+from attn_doctor.policy.policy import Ignore, Policy, PolicyError, read
 from attn_doctor.render.findings.json import json as written
 from attn_doctor.render.grouping import problems
 from attn_doctor.worker import reach

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from attn_doctor.cli.result_options import PageFormat, terminal
+from attn_doctor.cli.result_options import PageFormat
+from attn_doctor.cli.screen import terminal
 from attn_doctor.suggest import hint
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from attn_doctor.cli import completion
 from attn_doctor.cli.attention_options import CallOptions
 from attn_doctor.cli.check.formats import Output, deliver
 from attn_doctor.cli.common_options import Output as OutputOption
-from attn_doctor.cli.result_options import MatrixFormat, MatrixOptions, PageFormat, terminal
+from attn_doctor.cli.result_options import MatrixFormat, MatrixOptions, PageFormat
+from attn_doctor.cli.screen import terminal
 from attn_doctor.cli.source_options import SourceOptions
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from attn_doctor.backends.live.plan import NAMES, Limits, Workload
 from attn_doctor.cli.audit.run import device_name
-from attn_doctor.cli.result_options import terminal
+from attn_doctor.cli.screen import terminal
 
 if TYPE_CHECKING:
     from attn_doctor.backends.live.outcome import LiveReport

@@ -102,7 +102,7 @@ def _check_together(chosen: BuildOptions) -> None:
 def _listed(chosen: BuildOptions) -> str:
     """The presets, or the known GPUs."""
     if chosen.list_targets:
-        from attn_doctor.cli.result_options import terminal
+        from attn_doctor.cli.screen import terminal
         from attn_doctor.kernels.gpus.known import listing
         from attn_doctor.render.build_kernels.gpu_descriptors import listing_json, listing_text
 
@@ -116,7 +116,7 @@ def _listed(chosen: BuildOptions) -> str:
 
         return msgspec.json.encode(rows).decode() + "\n"
     width = max(len(name) for name, _, _ in rows)
-    from attn_doctor.cli.result_options import terminal as output
+    from attn_doctor.cli.screen import terminal as output
 
     lines = [f"{'preset':<{width}}  kernels  model"]
     lines += [f"{name:<{width}}  {count:>7}  {title}" for name, title, count in rows]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attn_doctor.cli.common_options import Json, Output, Python
-from attn_doctor.cli.result_options import terminal
+from attn_doctor.cli.screen import terminal
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.gpus.descriptor import Descriptor

@@ -11,7 +11,8 @@ import typer
 
 from attn_doctor.cli.cache.options import examined
 from attn_doctor.cli.common_options import CacheDir, DryRun, Python
-from attn_doctor.cli.result_options import ResultOptions, terminal
+from attn_doctor.cli.result_options import ResultOptions
+from attn_doctor.cli.screen import terminal
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts

@@ -9,7 +9,8 @@ import typer
 
 from attn_doctor.cli.cache.options import Kinds, OneCache, agreed, examined, selected
 from attn_doctor.cli.common_options import DryRun, Python, Yes
-from attn_doctor.cli.result_options import ResultOptions, say, terminal
+from attn_doctor.cli.result_options import ResultOptions
+from attn_doctor.cli.screen import say, terminal
 from attn_doctor.cli.streams import shown
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import sys
 
 from attn_doctor.cli.cache.options import Kinds, OneCache, examined, selected
 from attn_doctor.cli.common_options import Python, Verbose
-from attn_doctor.cli.result_options import TableFormat, TableOptions, terminal
+from attn_doctor.cli.result_options import TableFormat, TableOptions
+from attn_doctor.cli.screen import terminal
 
 #: Seconds for opening the entries of one cache.
 SECONDS = 10.0

@@ -11,7 +11,8 @@ import typer
 from attn_doctor.cli.cache.options import Kinds, OneCache, examined, selected
 from attn_doctor.cli.common_options import Python
 from attn_doctor.cli.program_arguments import program_of
-from attn_doctor.cli.result_options import ResultOptions, terminal
+from attn_doctor.cli.result_options import ResultOptions
+from attn_doctor.cli.screen import terminal
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.verify.run import Verification

@@ -11,7 +11,8 @@ import typer
 
 from attn_doctor.cli.cache.options import examined
 from attn_doctor.cli.common_options import CacheDir, Python
-from attn_doctor.cli.result_options import ResultOptions, terminal
+from attn_doctor.cli.result_options import ResultOptions
+from attn_doctor.cli.screen import terminal
 from attn_doctor.errors import AttnDoctorError
 
 if TYPE_CHECKING:

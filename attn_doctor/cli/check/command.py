@@ -16,8 +16,8 @@ from attn_doctor.cli.check.formats import FORMATS, Output, deliver, outputs
 from attn_doctor.cli.common_options import Json, Verbose
 from attn_doctor.cli.common_options import Output as OutputOption
 from attn_doctor.cli.option import Option
-from attn_doctor.cli.result_options import terminal
 from attn_doctor.cli.rules_option import here
+from attn_doctor.cli.screen import terminal
 from attn_doctor.cli.source_options import SourceOptions
 from attn_doctor.files import is_folder
 from attn_doctor.findings import Severity
@@ -122,12 +122,13 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
         """The policy that `--policy` names, else the nearest one, or None."""
         if self.policy == "none":
             return None
-        from attn_doctor.policy.policy import find, read
+        from attn_doctor.policy.nearest import find
 
         path = Path(self.policy) if self.policy else find(here())
         if path is None:
             return None
         from attn_doctor.ownership import require
+        from attn_doctor.policy.policy import read
 
         if not self.policy:
             require(path, f"name it with `{line(['--policy', str(path)])}`", "use --policy none")

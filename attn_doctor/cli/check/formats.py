@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from attn_doctor.cli.output_file import append, encoded, write
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.render import edge
-from attn_doctor.suggest import did_you_mean
 
 #: The formats of a diagnosis; the first is the default.
 FORMATS = ("text", "json", "agent", "markdown", "html", "github", "sarif", "junit", "gitlab")
@@ -51,6 +49,8 @@ def _output(text: str, known: Sequence[str]) -> Output:
     import typer
 
     if name not in known:
+        from attn_doctor.suggest import did_you_mean
+
         hint = did_you_mean(name, known, f"choose from {', '.join(known)}", 1)
         raise typer.BadParameter(f"no format {name!r}; {hint}", param_hint="--format")
     raise typer.BadParameter(f"{text!r} names no file: write {name}:FILE", param_hint="--format")
@@ -64,6 +64,8 @@ def deliver(asked: Sequence[Output], render: Callable[[Output], str]) -> None:
     for one in sorted(asked, key=lambda each: not each.path):
         text, commands = render(one), one.name == "github"
         if one.path:
+            from attn_doctor.cli.output_file import write
+
             write(one.path, text, commands=commands)
         else:
             edge.show(text, commands=commands)
@@ -77,6 +79,8 @@ def append_summary(markdown: str, environ: Mapping[str, str]) -> None:
     path = environ.get("GITHUB_STEP_SUMMARY", "")
     if not path:
         return
+    from attn_doctor.cli.output_file import append, encoded
+
     data = encoded(markdown)
     if len(data) > SUMMARY_LIMIT:
         data = (

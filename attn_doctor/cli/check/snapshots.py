@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attn_doctor.cli.check.formats import Output, deliver
 from attn_doctor.cli.facts_source import examined
-from attn_doctor.cli.result_options import terminal
+from attn_doctor.cli.screen import terminal
 from attn_doctor.cli.source_options import SourceOptions
 from attn_doctor.diagnosis import CheckRequest, diagnose_snapshot
 from attn_doctor.errors import SnapshotError

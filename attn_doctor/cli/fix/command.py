@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from attn_doctor.cli import completion
 from attn_doctor.cli.common_options import DryRun, Output, Python, Snapshot, Timeout, Yes
 from attn_doctor.cli.help_page import Group
-from attn_doctor.cli.result_options import ResultOptions, say, terminal
+from attn_doctor.cli.result_options import ResultOptions
 from attn_doctor.cli.rules_option import Folders, rule_folders
+from attn_doctor.cli.screen import say, terminal
 from attn_doctor.errors import AttnDoctorError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from attn_doctor.cli.fix.apply import agreed
-from attn_doctor.cli.result_options import say
+from attn_doctor.cli.screen import say
 from attn_doctor.cli.streams import shown
 from attn_doctor.fixes import env_snapshot
 from attn_doctor.fixes.journal import reopen, runs

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from attn_doctor.cli.result_options import terminal
+from attn_doctor.cli.screen import terminal
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.read_wheel import read_wheel

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from attn_doctor.cli import completion
 from attn_doctor.cli.common_options import DryRun, Yes
-from attn_doctor.cli.result_options import ResultOptions, say, terminal
+from attn_doctor.cli.result_options import ResultOptions
+from attn_doctor.cli.screen import say, terminal
 from attn_doctor.cli.source_options import SourceOptions
 from attn_doctor.errors import AttnDoctorError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attn_doctor.cli import completion
-from attn_doctor.cli.result_options import say
+from attn_doctor.cli.screen import say
 
 if TYPE_CHECKING:
     from attn_doctor.rulebook.rule import Rule

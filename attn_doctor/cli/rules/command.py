@@ -10,9 +10,10 @@ import typer
 
 from attn_doctor.cli import completion
 from attn_doctor.cli.help_page import Group
-from attn_doctor.cli.result_options import PageFormat, PageOptions, ResultOptions, terminal
+from attn_doctor.cli.result_options import PageFormat, PageOptions, ResultOptions
 from attn_doctor.cli.rules import authoring, updating
 from attn_doctor.cli.rules_option import Folders, rule_folders
+from attn_doctor.cli.screen import terminal
 
 app = typer.Typer(cls=Group, help="Show, check and extend the rulebook.", no_args_is_help=True)
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attn_doctor.cli.common_options import Yes
-from attn_doctor.cli.result_options import ResultOptions, say
+from attn_doctor.cli.result_options import ResultOptions
+from attn_doctor.cli.screen import say
 
 if TYPE_CHECKING:
     from attn_doctor.rules_wheel import Staged, State

@@ -9,8 +9,6 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from attn_doctor.configs.readers.files import shown
-from attn_doctor.configs.readers.settings import ConfigError
 from attn_doctor.files import TEXT, is_file, is_folder, read_bytes
 from attn_doctor.worker import reach
 
@@ -36,6 +34,10 @@ def named(path: Path, variables: Mapping[str, str]) -> list[tuple[Path, str]]:
     for place, why in places:
         if is_file(place) and (place.suffix != ".json" or _speaks(place)):
             return [(place, why)]
+    # What follows is for a path that the user names.
+    from attn_doctor.configs.readers.files import shown
+    from attn_doctor.configs.readers.settings import ConfigError
+
     found = [*walked(path)]
     if found:
         return [(one, f"found in {shown(path)}") for one in found]

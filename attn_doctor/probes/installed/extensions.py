@@ -12,14 +12,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from attn_doctor.binaries.architectures import cuda_of, order
 from attn_doctor.binaries.binary import GpuCode, Unresolved
-from attn_doctor.binaries.demangle import readable
 from attn_doctor.facts import Extension
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
-from attn_doctor.probes.installed import hub, packages
+from attn_doctor.probes.installed import packages
 from attn_doctor.probes.installed.linking import Dlls, Linking, Links
 from attn_doctor.probes.installed.origin import said_by
 
@@ -88,6 +86,8 @@ def _files(host: Host, site: Site, torch: str) -> Iterator[_File]:
             fault = _other_python(path, paths, site.cache_tag) if modules.imported else ""
             yield _File(modules.field, _stem(path), modules.folder, path, fault)
     if version and cuda and site.distributions.get("kernels") is not None:
+        from attn_doctor.probes.installed import hub
+
         for kernel in hub.cached(host, version, cuda, host.platform.machine.lower()):
             name = f"{kernel.repository}/{_stem(kernel.path)}"
             yield _File("hub", name, kernel.folder, kernel.path)
@@ -134,6 +134,8 @@ def _extension(
     needed: tuple[str, ...],
     gaps: _ElementGaps,
 ) -> Extension:
+    from attn_doctor.binaries.architectures import cuda_of, order
+
     clear = not links.unclear
     fault = links.fault or file.fault
     if not clear:
@@ -227,6 +229,8 @@ def _why_not(file: _File, links: Links) -> str:
 def _about_symbols(symbols: Unresolved | None, links: Links) -> dict[str, Any]:
     if symbols is None:
         return {}
+    from attn_doctor.binaries.demangle import readable
+
     # A missing library may define the other symbols.
     count = symbols.torch if links.missing else symbols.count
     mismatch = ""

@@ -20,7 +20,6 @@ from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine import pci, system
 from attn_doctor.probes.nvidia import libcuda
 from attn_doctor.probes.nvidia.answers import Answers, ask
-from attn_doctor.probes.nvidia.gpus import from_nvml, from_smi
 from attn_doctor.probes.nvidia.state import (
     LIBRARY_NOT_FOUND,
     NO_PERMISSION,
@@ -271,8 +270,12 @@ def _gpus(
     host: Host, verdict: DriverState | None, answers: Answers, gaps: Gaps
 ) -> tuple[Gpu, ...] | None:
     if answers.smi.gpus:
+        from attn_doctor.probes.nvidia.gpus import from_smi
+
         return from_smi(answers.smi, host.environ, gaps)
     if answers.nvml.get("count") is not None:
+        from attn_doctor.probes.nvidia.gpus import from_nvml
+
         return from_nvml(answers.nvml, answers.unanswered, host.environ, gaps)
     if verdict in NO_GPUS:
         return ()

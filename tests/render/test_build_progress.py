@@ -23,7 +23,7 @@ def kernel(key: str) -> PlannedBuild:
 class Clock:
     """Kernels for the CPU that are each estimated at 10 s of building, one at a time.
 
-    The first process of building needs 12 s more, and that of verifying, of 4.5 s, 1 s more.
+    The first process of building needs 12 s more, and that of verifying, of 4 s, half a second more.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Clock:
 
 def test_the_first_processes_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 3)
-    assert clock.plan.seconds == pytest.approx(3 * (10 + 4.5) + 12 + 1)
+    assert clock.plan.seconds == pytest.approx(3 * (10 + 4) + 12 + 0.5)
     assert clock.left(0) == pytest.approx(clock.plan.seconds)
     clock.step(0, "build")
     assert clock.left(0) == pytest.approx(clock.plan.seconds)
@@ -63,7 +63,7 @@ def test_torch_that_is_slow_to_import_shows_a_slow_machine(
 ) -> None:
     clock = Clock(monkeypatch, 1, imported=False)
     clock.step(0, "build")
-    whole = 12 + 10 + 4.5 + 1
+    whole = 12 + 10 + 4 + 0.5
     assert clock.left(3) == pytest.approx(whole - 3)
     # It took 9 s so far and not 4: 14 of 9 with the 5 s before.
     assert clock.left(6) == pytest.approx(whole * 14 / 9 - 9)
@@ -77,16 +77,16 @@ def test_what_ended_corrects_what_is_estimated(monkeypatch: pytest.MonkeyPatch) 
     clock.left(44)
     clock.step(0, "verify")
     # It took 44 s and not 22: 53 of 31 with torch's import and the 5 s before.
-    assert clock.left(0) == pytest.approx((2 * (10 + 4.5) + 4.5 + 1) * 53 / 31)
-    clock.left(5.5)
+    assert clock.left(0) == pytest.approx((2 * (10 + 4) + 4 + 0.5) * 53 / 31)
+    clock.left(4.5)
     clock.step(0, "done")
     clock.step(1, "build")
-    assert clock.left(0) == pytest.approx(2 * (10 + 4.5) * 58.5 / 36.5)
+    assert clock.left(0) == pytest.approx(2 * (10 + 4) * 57.5 / 35.5)
 
 
 def test_processes_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 4, jobs=2)
-    assert clock.left(0) == pytest.approx(2 * (10 + 4.5) + 12 + 1)
+    assert clock.left(0) == pytest.approx(2 * (10 + 4) + 12 + 0.5)
 
 
 def test_a_late_process_does_not_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_a_late_process_does_not_end_at_once(monkeypatch: pytest.MonkeyPatch) ->
     clock.step(0, "build")
     # After 60 s for an estimate of 22, a part of that is added to its own time; 69 of 31 say that
     # the machine is slow.
-    assert clock.left(60) == pytest.approx(0.2 * 60 + (4.5 + 1) * 69 / 31)
+    assert clock.left(60) == pytest.approx(0.1 * 60 + (4 + 0.5) * 69 / 31)
 
 
 def test_a_failure_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_a_failure_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -
     clock.left(0.1)
     failed: Any = SimpleNamespace(state="failed")
     super(Lines, clock.lines).step(Step(kernel=clock.kernels[0], phase="done", entry=failed))
-    assert clock.left(0) == pytest.approx(10 + 4.5 + 1)
+    assert clock.left(0) == pytest.approx(10 + 4 + 0.5)
 
 
 def test_a_busy_machine_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,5 +115,5 @@ def test_a_busy_machine_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     # In 24 s, the processes ran for 6, and waited for a processor otherwise.
     seconds["1"] = (6.0, 18.0)
     left = clock.left(24)
-    idle = 12 + 2 * (10 + 4.5) + 1 - 6
+    idle = 12 + 2 * (10 + 4) + 0.5 - 6
     assert left == pytest.approx(idle * (24 + 1) / (6 + 1))

@@ -110,7 +110,7 @@ _PHASES: tuple[Phase, ...] = ("build", "verify")
 #: once. The process that verifies has imported torch in the meantime. Seen with torch 2.13 on two
 #: cores, as ratios of processor time, and with 2.11 on an H200.
 _FIRST: dict[str, dict[Phase, float]] = {
-    "cpu": {"build": IMPORT_SECONDS + 8.0, "verify": 1.0},
+    "cpu": {"build": IMPORT_SECONDS + 8.0, "verify": 0.5},
     "cuda": {"build": IMPORT_SECONDS, "verify": 2.0},
 }
 #: Seconds that a first build for the CPU takes longer if nothing was built before: the compiler and
@@ -145,7 +145,7 @@ class PlannedBuild(Struct, frozen=True, kw_only=True):
 
     def process_seconds(self, phase: Phase) -> float:
         """Estimate of how long the process of a phase takes, once torch is imported."""
-        share = 1.0 if phase == "build" else 0.45 if self.device == "cpu" else 0.3
+        share = 1.0 if phase == "build" else 0.4 if self.device == "cpu" else 0.3
         return self.seconds * share
 
     def first_seconds(self, phase: Phase) -> float:

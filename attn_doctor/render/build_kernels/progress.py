@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 #: A process that takes longer than estimated needs about this share of its time again.
-_LATE = 0.2
+_LATE = 0.1
 #: Seconds that went as estimated, counted beside those that were seen: one process says little.
 _PRIOR = 5.0
 _GOOD = ("built", "unverified")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -93,7 +94,13 @@ def _verified(file: Path, expected: str) -> None:
 
 
 def _engine(folder: Path) -> Path:
-    """Python's memory with attn-doctor, its rules, packaging and msgspec, and their files."""
+    """Python's memory with attn-doctor, its rules, packaging and msgspec, and their files.
+
+    Raises `SystemExit` without Node.js.
+    """
+    node = shutil.which("node")
+    if node is None:
+        raise SystemExit(f"A site with {folder} needs Node.js: install it, or delete the folder.")
     made = folder / ENGINE
     with tempfile.TemporaryDirectory() as scratch:
         for name, content in _members(folder):
@@ -102,7 +109,7 @@ def _engine(folder: Path) -> Path:
             file.write_bytes(content)
         script = Path(__file__).with_name("paste_memory.mjs")
         subprocess.run(
-            ["node", script, folder, scratch, made],
+            [node, script, folder, scratch, made],
             input=json.dumps(_warm_up()),
             text=True,
             check=True,

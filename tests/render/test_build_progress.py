@@ -23,7 +23,7 @@ def kernel(key: str) -> PlannedBuild:
 class Clock:
     """Kernels for the CPU that are each estimated at 10 s of building, one at a time.
 
-    The first process of building needs 12 s more, and that of verifying, of 4 s, half a second more.
+    The first process of building needs 12 s more, that of verifying, of 4 s, half a second more.
     """
 
     def __init__(

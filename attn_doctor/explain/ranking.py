@@ -356,7 +356,10 @@ def _worked_out_there(fixes: tuple[Fix, ...], rule: Rule, on_log: FactLookup) ->
     first = fixes[0] if fixes else None
     if first is None or not rule.has_conditions or first.run or first.exports or first.code:
         return fixes
-    if not any(one.run or one.set for one in rule.fixes):
+    said = {fix.remedy for fix in fixes if fix.run or fix.exports}
+    certain, possible = fitting_fixes(rule, on_log)
+    waiting = (rule.fixes[index] for index in (*certain, *possible) if index + 1 not in said)
+    if not any(one.run or one.set for one in waiting):
         return fixes
     python = on_log("python.path")
     there = ("--python", str(python)) if python else ()

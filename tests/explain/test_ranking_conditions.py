@@ -314,6 +314,16 @@ def test_a_log_alone_asks_check_for_a_command_that_needs_the_machine(
     assert without.run == (("attn-doctor", "check"),)
 
 
+def test_check_is_not_named_for_a_command_of_another_system(
+    rule: WriteRule, explained: Explain
+) -> None:
+    advice = '[[fix]]\ntitle = "Take a wheel"\nsafety = "manual"\nmanual = "Take it."\n'
+    linux = FIX + "when = ['system.os == \"linux\"']\n"
+    rule("a/b", "torch-cpu-only", "no kernel", tail=f"{WHEN}\n{advice}{linux}")
+    (fix,) = explained("C:\\a\\site-packages\\b.dll\nno kernel").matches[0].fixes
+    assert (fix.run, fix.manual) == ((), "Take it.")
+
+
 def test_a_command_that_needs_unknown_facts_is_not_offered(
     rule: WriteRule, explained: Explain
 ) -> None:

@@ -350,6 +350,7 @@ def test_the_last_failure_may_be_of_any_process() -> None:
 
 
 def test_an_exception_without_frames_is_a_failure_too() -> None:
+    assert failure_of("step\nRuntimeError: no kernel\n")[0] == ["RuntimeError: no kernel"]
     assert failure_of("step\nRuntimeError: no kernel\nmore\n")[0] == [
         "RuntimeError: no kernel",
         "more",

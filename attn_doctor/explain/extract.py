@@ -63,7 +63,7 @@ _NAME = (
     r"|simpletuner|finetrainers)"
 )
 _VERSION = (
-    r"\d+\.\d+(?:\.\d+)?(?:[-.]?(?:a|b|rc|dev|post)\d{0,12}){0,3}"
+    r"\d{1,9}\.\d{1,9}(?:\.\d{1,9})?(?!\d)(?:[-.]?(?:a|b|rc|dev|post)\d{0,12}){0,3}"
     r"(?:\+[a-z0-9]+(?:[._][a-z0-9]+){0,6})?"
 )
 _TORCH = rf"(?P<torch__version>{_VERSION})"

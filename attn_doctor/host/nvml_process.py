@@ -53,6 +53,8 @@ def fold(text: str) -> dict[str, Any]:
                 continue
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue  # a library printed something of its own, or the last line was cut
+        if key in ("errors", "gpus", "index"):
+            continue  # names of parts of the answer itself
         if key == "done":
             answer["complete"] = True
             continue

@@ -6,6 +6,7 @@ Every error names the file, the place in it, and what to write instead.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -234,10 +235,18 @@ def _facts() -> dict[str, Fact]:
     return catalogue()
 
 
+#: One of the two halves that UTF-16 makes of a character; no text in UTF-8 holds one.
+_HALF = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
+
+
 def _check_pattern(pattern: str) -> None:
+    if _HALF.search(pattern):
+        raise RuleError(f"symptom pattern {pattern!r} names half of a character of UTF-16")
     try:
-        re.compile(pattern)
-    except (re.error, OverflowError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # such as a set in a set, which will change its meaning
+            re.compile(pattern)
+    except (re.error, OverflowError, FutureWarning, DeprecationWarning) as error:
         raise RuleError(f"symptom pattern {pattern!r}: {error}") from None
     except RecursionError:
         raise RuleError(f"symptom pattern {pattern[:60]!r}… is nested too deeply") from None

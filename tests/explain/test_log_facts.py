@@ -56,6 +56,7 @@ def extracted(log: str) -> tuple[Facts, frozenset[str]]:
             {"torch.version": "2.1.0+cu121", "system.os": "windows"},
         ),
         ("Name: torch\nVersion: 2.4.0+cu121", {"torch.version": "2.4.0+cu121"}),
+        ("torch version: 2.6.0" + "9" * 5000, {"torch.version": "2.6"}),
         ("[pip3] triton==3.0.0\n[pip3] torch==2.4.0", {"triton.version": "3.0.0"}),
         ("- xFormers version: not installed", {"xformers.installed": False}),
         ("pip install torch==2.6.0+rocm6.2", {"torch.build": "rocm", "torch.hip": "6.2"}),

@@ -141,6 +141,18 @@ FAULTS = {
         "symptom pattern '(not compiled':",
         "missing ), unterminated subpattern at position 0",
     ),
+    "set in a set": (
+        '"not compiled with CUDA"',
+        "'not compiled with [[a-z] CUDA'",
+        "symptom pattern 'not compiled with [[a-z] CUDA':",
+        "Possible nested set",
+    ),
+    "half a character": (
+        '"not compiled with CUDA"',
+        "'not compiled with \\ud800 CUDA'",
+        "symptom pattern",
+        "names half of a character",
+    ),
     "unknown safety": ('"ask"', '"maybe"', "fix[0].safety:", "one of auto, ask, manual"),
     "unknown severity": ('"error"', '"fatal"', "severity:", "one of info, warning, error"),
     "unknown verdict": (

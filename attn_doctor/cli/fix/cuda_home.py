@@ -104,7 +104,12 @@ def _report(host: Host, facts: Facts, shell: Shell) -> Report:
     needed = exports.needed(host, choice.chosen, environ)
     waiting.say("asking torch what it resolves to")
     changed = exports.apply(needed, environ)
-    answers = confirm.ask(facts.python.path or "", changed, choice.chosen.root)
+    if dead := facts.system.unreachable_folders:
+        # Python would wait for it, as this command would for Python.
+        says = f"could not be asked: {dead[0]} does not answer"
+        answers: tuple[confirm.Answer, ...] = (confirm.Answer(name="torch", says=says),)
+    else:
+        answers = confirm.ask(facts.python.path or "", changed, choice.chosen.root)
     waiting.done()
     return Report(
         facts=facts,

@@ -233,6 +233,9 @@ def _danger(
     if found is None or counted is None:
         gaps.add("caches", "the owners of its files are not known")
         return None
+    if not counted.complete and not counted.danger:
+        gaps.add("caches", "not all of its files could be looked at in time")
+        return None
     return counted.danger
 
 

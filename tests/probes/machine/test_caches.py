@@ -237,24 +237,28 @@ def test_a_cache_that_cannot_be_reached() -> None:
     assert "cannot be reached" in gaps["caches[3]"]
 
 
-def counted(path: str, danger: str | None = "", inside: str = "") -> dict[str, object]:
+def counted(
+    path: str, danger: str | None = "", inside: str = "", *, complete: bool = True
+) -> dict[str, object]:
     return {
         f"stat {path}": {"answer": {"kind": "dir", "uid": 0, "mode": 0o755}},
         f"danger {path}": {"answer": danger},
         f"access {path} r": {"answer": True},
-        f"measure {path}": {"answer": {**COUNTED, "danger": inside}},
+        f"measure {path}": {"answer": {**COUNTED, "danger": inside, "complete": complete}},
     }
 
 
 def test_a_cache_of_another_user() -> None:
     path = "/root/.triton/cache"
-    for danger, inside, expected in (
-        ("/root is bob's", "", "/root is bob's"),
-        ("", "a file is bob's", "a file is bob's"),
-        ("", "", ""),
-        (None, "", None),
+    for danger, inside, complete, expected in (
+        ("/root is bob's", "", True, "/root is bob's"),
+        ("", "a file is bob's", True, "a file is bob's"),
+        ("", "a file is bob's", False, "a file is bob's"),
+        ("", "", True, ""),
+        ("", "", False, None),
+        (None, "", True, None),
     ):
-        found, gaps = read(machine(more=counted(path, danger, inside)))
+        found, gaps = read(machine(more=counted(path, danger, inside, complete=complete)))
         assert found["triton"].danger == expected
         assert ("caches" in gaps) == (expected is None or "caches" in read(machine())[1])
 

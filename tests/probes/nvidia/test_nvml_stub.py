@@ -353,5 +353,6 @@ def test_without_the_library_nothing_is_started(
 
 
 def test_foreign_lines_are_skipped() -> None:
-    text = 'warning: x\n[1]\n{"a": 1}\n{"key": "count", "value": 2}\n{"key": "cou'
+    text = 'warning: x\n[1]\n{"a": 1}\n{"key": "count", "value": 2}\n'
+    text += '{"key": "errors", "value": 1}\n{"key": "gpus", "value": 1}\n{"key": "cou'
     assert fold(text) == {"gpus": [], "errors": {}, "last": "count", "complete": False, "count": 2}

@@ -15,7 +15,6 @@ from attn_doctor.backends.catalogue_entries import Catalogue, Name
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import DATA, read_bytes
 from attn_doctor.rulebook.library import folder
-from attn_doctor.suggest import did_you_mean
 
 #: The prebuilt catalogue's file name in the wheel's `_rules`.
 INDEX = "backends.json"
@@ -57,6 +56,8 @@ def find_name(name: str, framework: str, catalogue: Catalogue) -> Name:
             f"{name} is a name of {home}, and {title} has no name for that backend; add"
             f" --framework {other.framework}"
         )
+    from attn_doctor.suggest import did_you_mean
+
     hint = did_you_mean(name, own, f"it has {', '.join(own)}")
     raise AttnDoctorError(f"{title} has no backend {name!r}; {hint}")
 

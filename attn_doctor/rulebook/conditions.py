@@ -24,7 +24,6 @@ from packaging.version import Version as ParsedVersion
 from attn_doctor.errors import RuleError
 from attn_doctor.json_files import JsonError, decode
 from attn_doctor.requirement import names_prerelease, satisfies
-from attn_doctor.suggest import hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -165,6 +164,8 @@ def _kind(name: str, facts: Mapping[str, Fact], element: str) -> str:
         return fact.kind
     if fact is not None:
         raise RuleError(f'{name} needs `for_each = "{fact.element_of}"`')
+    from attn_doctor.suggest import hint
+
     raise RuleError(f"no fact {name!r}{hint(name, facts, count=1)}")
 
 

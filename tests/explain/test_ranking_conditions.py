@@ -564,17 +564,25 @@ manual = "Ask."
         (
             (
                 '[[fix]]\ntitle = "first"\nsafety = "manual"\nmanual = "By hand."\n'
-                '[[fix]]\ntitle = "second"\nsafety = "ask"\nset = { A = "1" }\n'
+                '[[fix]]\ntitle = "second"\nsafety = "ask"\nset = { A = "{torch.version}" }\n'
             ),
             f"By hand. {CHECK}",
             ASKED,
+        ),
+        (  # the answer shows the command already
+            (
+                '[[fix]]\ntitle = "first"\nsafety = "manual"\nmanual = "By hand."\n'
+                '[[fix]]\ntitle = "second"\nsafety = "ask"\nset = { A = "1" }\n'
+            ),
+            "By hand.",
+            None,
         ),
         ('[[fix]]\ntitle = "first"\nsafety = "ask"\nset = { A = "1" }\n', "", None),
         ('[[fix]]\ntitle = "first"\nsafety = "ask"\nrun = [["pip"]]\n', "", ("pip",)),
         (
             (
                 '[[fix]]\ntitle = "first"\nsafety = "manual"\ncode = "import x"\n'
-                '[[fix]]\ntitle = "second"\nsafety = "ask"\nset = { A = "1" }\n'
+                '[[fix]]\ntitle = "second"\nsafety = "ask"\nset = { A = "{torch.version}" }\n'
             ),
             "",
             None,

@@ -578,7 +578,14 @@ manual = "Ask."
             None,
         ),
         ('[[fix]]\ntitle = "first"\nsafety = "ask"\nset = { A = "1" }\n', "", None),
-        ('[[fix]]\ntitle = "first"\nsafety = "ask"\nrun = [["pip"]]\n', "", ("pip",)),
+        (
+            (
+                '[[fix]]\ntitle = "first"\nsafety = "ask"\nrun = [["pip"]]\n'
+                '[[fix]]\ntitle = "second"\nsafety = "ask"\nset = { A = "{torch.version}" }\n'
+            ),
+            "",
+            ("pip",),
+        ),
         (
             (
                 '[[fix]]\ntitle = "first"\nsafety = "manual"\ncode = "import x"\n'

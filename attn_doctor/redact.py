@@ -73,7 +73,9 @@ _ASSIGNED = (
 ) + _QUOTED  # fmt: skip
 #: `--hub_token X`, also as `"--hub_token", "X"`.
 _OPTION = (
-    r"(?<![\w-])(?P<name>--?[A-Za-z][\w.-]{1,60})(?P<sep>\\?[\"']?(?:=|,?\s+)\\?(?P<quote>[\"'])?)"
+    r"(?<![\w-])(?P<name>--?[A-Za-z][\w.-]{1,60})"
+    # The value may stand in the next line of a command.
+    r"(?P<sep>\\?[\"']?(?:=|,?\s+(?:\\\r?\n[ \t]*)?)\\?(?P<quote>[\"'])?)"
     rf"(?P<value>(?(quote)(?:(?!\\?(?P=quote))[^\n])+|(?!-){_VALUE}+))"
 )
 _HEADER = (

@@ -139,6 +139,8 @@ def test_lines_of_ordinary_texts_are_not_joined() -> None:
 
 SECRET = "correct-horse"
 NAMED = (
+    "--password \\\n  {}",
+    "--db-password \\\r\n\t'{}'",
     "--hub_token {}",
     "--hub-token={}",
     "--hub_token '{}' --steps 5",

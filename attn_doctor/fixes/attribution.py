@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -30,6 +31,8 @@ _MARGIN = 0.3
 _PIP_LINES = re.compile(
     r"^\s*(?:Installing collected packages: (.+)|Found existing installation: (\S+) )", re.MULTILINE
 )
+#: The end of the path of the file that names what installed a distribution.
+_INSTALLER = os.path.join(".dist-info", "INSTALLER")
 _PIP_END = re.compile(r"^\s*Successfully installed (.+)", re.MULTILINE)
 #: `` + torch==2.11.0`` as uv prints it, at its end.
 UV_LINE = re.compile(r"\s*([+~-]) ([A-Za-z0-9_.-]+)(?:==(\S+)| @ \S+|)(?: \(from .*\))?")
@@ -115,7 +118,11 @@ def changes_of(
     later: list[str] = []
     unclear: list[str] = []
     if stopped:
-        later = [path for path in mine if _is_file(path) and stopped.after(path)]
+        later = [
+            path
+            for path in mine
+            if (_is_file(path) and stopped.after(path)) or owner.deleted_since(path, stopped)
+        ]
         tops = _tops(parts, mine, ours | (wanted - since - now.keys()))
         ownerless = [path for path in differing if path not in mine and not owner(path)]
         mine |= {
@@ -192,6 +199,21 @@ class _Owners:
                 return [owner] if (owner := info_name(name)) else []
             folder, name = os.path.split(folder) if folder != os.sep else ("", "")
         return found
+
+    def deleted_since(self, path: str, stopped: Stop) -> bool:
+        """Whether someone deleted `path` after the stop: a finished installation lists it."""
+        names = self._now.get(path)
+        if not names or os.path.lexists(path) or not self._finished.issuperset(names):
+            return False
+        while not os.path.lexists(folder := os.path.dirname(path)):
+            path = folder
+        return stopped.after(folder)
+
+    @cached_property
+    def _finished(self) -> set[str]:
+        """The distributions of now whose RECORD is final: pip and uv add INSTALLER to it last."""
+        ends = (names for path, names in self._now.items() if path.endswith(_INSTALLER))
+        return {name for names in ends for name in names}
 
 
 def _top(parts: Iterable[Part], path: str) -> str:

@@ -652,6 +652,33 @@ def test_what_was_removed_after_the_kill_stays_removed(
     assert not (site / "a.py").exists()
 
 
+@pytest.mark.parametrize("folder", ["", "a/"])
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_file_that_was_deleted_after_the_kill_stays_deleted(
+    site: Path, done: Callable[..., Run], folder: str, ended: bool
+) -> None:
+    """If the installation had not ended, the installer may have deleted it."""
+    distribution(site, "a", "1.0", f"{folder}x.py")
+
+    def work(journal: Journal) -> None:
+        copies = env_snapshot.keep(journal, [str(site)], "step-1")
+        copies.asked.append(frozenset({"a"}))
+        journal.note("child", process=0, names=["a"])
+        distribution(site, "a", "2.0", f"{folder}x.py")
+        if ended:
+            with (site / "a-2.0.dist-info" / "RECORD").open("a") as file:
+                file.write("a-2.0.dist-info/INSTALLER,,\n")
+
+    run = done(work)
+    time.sleep(0.4)
+    shutil.rmtree(site / folder) if folder else (site / "x.py").unlink()
+    plan = undo_plan(run)
+    kept = f"{site / folder / 'x.py'} was changed after run {run.id} was stopped; it is kept"
+    assert (kept in plan.refused) == ended
+    undo.undo(run, plan)
+    assert (site / folder / "x.py").exists() != ended
+
+
 def test_what_pip_had_removed_when_it_was_killed_comes_back(
     site: Path, done: Callable[..., Run]
 ) -> None:

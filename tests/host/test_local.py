@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attn_doctor.host import Ran
-from attn_doctor.host.local import GRACE, OUTPUT_LIMIT, LocalHost
+from attn_doctor.host.local import GRACE, OUTPUT_LIMIT, SURE, LocalHost
 
 HERE = Path(__file__).parent
 #: What a slow machine may add to a time limit, in seconds.
@@ -294,9 +294,15 @@ def test_measure_counts_links_but_does_not_follow_them(tmp_path: Path) -> None:
 
 
 def test_measure_stops_at_its_time_limit(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"x")
+    """A small tree is counted whole even then."""
+    for number in range(SURE):
+        (tmp_path / str(number)).touch()
     found = LocalHost().measure(str(tmp_path), -1.0)
-    assert (found.complete, found.files) == (False, 0)
+    assert (found.complete, found.files) == (True, SURE)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "file").touch()
+    found = LocalHost().measure(str(tmp_path), -1.0)
+    assert (found.complete, found.files) == (False, SURE)
 
 
 # The machine itself

@@ -14,7 +14,7 @@ import pytest
 
 from attn_doctor.facts import Cache
 from attn_doctor.host import Host
-from attn_doctor.host.local import LocalHost
+from attn_doctor.host.local import SURE, LocalHost
 from attn_doctor.host.recorded import RecordedHost, RecordingHost, to_text
 from attn_doctor.probes.distributions import Distributions, Site
 from attn_doctor.probes.gaps import Gaps
@@ -199,8 +199,8 @@ def test_a_cache_is_counted_with_its_parts(here: Path) -> None:
 
 @linux
 def test_counting_stops_at_the_limit(here: Path) -> None:
-    for name in ("fxgraph", "triton"):
-        write(here / "tmp" / "torchinductor_ada" / name / "file")
+    for number in range(SURE):
+        write(here / "tmp" / "torchinductor_ada" / f"folder{number}" / "file")
     found = caches.survey(LocalHost(), Gaps(), 0.0)
     assert found[0].exists
     assert found[0].complete is False

@@ -38,8 +38,6 @@ _SOURCES = {
     "document": (r"https://\S+", "a link"),
     "run": (r".*\S.*", "the command and its result"),
 }
-#: What `means` of a look-alike looks like if it names a rule.
-_RULE_ID = re.compile(r"[a-z][\w-]*/[\w.-]+")
 _WORST = (Verdict.PROBLEM, Verdict.UNKNOWN, Verdict.OK, Verdict.NOT_APPLICABLE)
 
 
@@ -223,7 +221,7 @@ def _references(rule: Rule, known: _Known) -> Iterator[str]:
             # Each would be explained by the other, and neither would be the root cause.
             yield f"requires {needed!r}, which requires it in turn"
     for one in rule.look_alikes:
-        if _RULE_ID.fullmatch(one.means) and one.means not in known.requires:
+        if one.named_rule and one.named_rule not in known.requires:
             yield f"look-alike {one.log!r} means {one.means!r}, which is not a rule"
     if known.causes and rule.cause not in known.causes and "cause" not in unfilled(rule):
         yield f"cause {rule.cause!r} is not in tables/causes.toml"

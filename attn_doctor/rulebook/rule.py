@@ -24,6 +24,9 @@ SeverityName = Literal["info", "warning", "error"]
 Platform = Literal["linux", "windows", "macos", "wsl"]
 Text = Annotated[str, Meta(min_length=1)]
 
+#: What `means` of a look-alike looks like if it names a rule.
+_RULE_ID = re.compile(r"[a-z][\w-]*/[\w.-]+")
+
 
 class GroupFile(Struct, frozen=True, forbid_unknown_fields=True):
     """Condition lines: every line of `all`, at least one of `any`, and none of `none` must hold."""
@@ -119,6 +122,11 @@ class LookAlike(Struct, frozen=True, forbid_unknown_fields=True):
     """What it shows: the id of the rule that explains it, or words."""
     source: Annotated[str, Meta(pattern="^(?:https://.*)?$")] = ""
     """Where it was posted, if no rule has it."""
+
+    @property
+    def named_rule(self) -> str:
+        """The id of the rule that explains it; empty if words say what it shows."""
+        return self.means if _RULE_ID.fullmatch(self.means) else ""
 
 
 class Claim(Struct, frozen=True, forbid_unknown_fields=True):

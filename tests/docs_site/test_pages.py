@@ -54,6 +54,8 @@ def test_each_rule_has_a_page_with_its_messages_fixes_and_claims() -> None:
         assert page.count("| source code |") == sum(one.how == "source" for one in rule.claims)
         assert page.count("```") % 2 == 0, rule.id
         assert f"]({rule.id}.md)" in pages["rules/index.md"]
+        linked = re.findall(r"\]\(\.\./(.*?\.md)\)", page)
+        assert all(f"rules/{name}" in pages for name in linked), rule.id
 
 
 def test_a_page_is_titled_by_the_message() -> None:

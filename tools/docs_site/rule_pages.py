@@ -204,7 +204,7 @@ def _when(rule: Rule) -> Iterator[str]:
 def _look_alikes(rule: Rule) -> Iterator[str]:
     for one in rule.look_alikes:
         last = _shortened(one.log.strip().splitlines()[-1].strip()).replace("`", "'")
-        means = f"[{one.means}](../{one.means}.md)" if "/" in one.means else cell(one.means)
+        means = f"[{one.means}](../{one.means}.md)" if one.named_rule else cell(one.means)
         posted = f" ([posted]({one.source}))" if one.source else ""
         yield f"- `{last}` is {means}{posted}"
     if rule.look_alikes:

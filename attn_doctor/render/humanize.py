@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: Seconds below which a number would promise more than is known.
+_FEW = 5.0
+
 
 def size(count: int) -> str:
     """`count` bytes, such as `9.2 MB`; one kB is 1000 bytes, as disks count."""
@@ -31,3 +34,8 @@ def span(seconds: float) -> str:
         return f"{round(seconds / 30) / 2:g} min"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def remaining(seconds: float) -> str:
+    """The time until something ends, roughly: `about 40 s left`."""
+    return "a few seconds left" if seconds < _FEW else f"about {span(seconds)} left"

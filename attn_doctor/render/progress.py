@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from attn_doctor.render.edge import raw
-from attn_doctor.render.humanize import span
+from attn_doctor.render.humanize import remaining
 from attn_doctor.render.terminal import clean
 
 
@@ -107,4 +107,4 @@ def _write(step: Step, words: str, left: float | None) -> None:
 
 def _about(seconds: float) -> str:
     """`about 40 s left`; empty where the time has run out."""
-    return f"about {span(seconds)} left" if seconds >= 1 else ""
+    return remaining(seconds) if seconds >= 1 else ""

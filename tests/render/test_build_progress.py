@@ -65,10 +65,10 @@ def test_torch_that_is_slow_to_import_shows_a_slow_machine(
     clock.step(0, "build")
     whole = 12 + 10 + 4 + 0.5
     assert clock.left(3) == pytest.approx(whole - 3)
-    # It took 9 s so far and not 4: 14 of 9 with the 5 s before.
-    assert clock.left(6) == pytest.approx(whole * 14 / 9 - 9)
+    # It took 9 s so far and not 4, which counts as 6 s: 11 of 9 with the 5 s before.
+    assert clock.left(6) == pytest.approx(whole * 11 / 9 - 9)
     clock.lines.imported(9.0)
-    assert clock.left(0) == pytest.approx(whole * 14 / 9 - 9)
+    assert clock.left(0) == pytest.approx(whole * 11 / 9 - 9)
 
 
 def test_what_ended_corrects_what_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +107,7 @@ def test_a_failure_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_busy_machine_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_clock, "_processors", lambda: 2)
     seconds = {"1": (0.0, 0.0)}
     monkeypatch.setattr(idle_clock, "_threads", lambda _: seconds.items())
     clock = Clock(monkeypatch, 2)
@@ -117,3 +118,17 @@ def test_a_busy_machine_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     left = clock.left(24)
     idle = 12 + 2 * (10 + 4) + 0.5 - 6
     assert left == pytest.approx(idle * (24 + 1) / (6 + 1))
+
+
+def test_processes_that_wait_for_each_other_have_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(idle_clock, "_processors", lambda: 2)
+    seconds = {"1": (0.0, 0.0)}
+    monkeypatch.setattr(idle_clock, "_threads", lambda _: seconds.items())
+    clock = Clock(monkeypatch, 1)
+    clock.step(0, "build")
+    clock.left(0)
+    # In 10 s, three threads ran on both processors.
+    seconds["1"] = (20.0, 10.0)
+    assert clock.left(10) == pytest.approx(12 + (10 + 4) + 0.5 - 10)

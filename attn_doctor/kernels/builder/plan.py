@@ -419,19 +419,15 @@ def mask_folders(entries: Iterable[Entry]) -> tuple[str, ...]:
 # How long, and how many at once
 
 
-#: How many times as long as by experience a build is estimated at most.
-_LONGER = 1.5
-
-
 def estimate(spec: KernelSpec, device: str, entry: Entry | None = None) -> float:
-    """Seconds that building takes on an idle machine: by experience, and as long as last time.
+    """Seconds that building takes on an idle machine: by experience, or less if it took less.
 
-    The last time may have been on a busy machine, or have compiled headers for all others, so that
-    it counts for half as much again as by experience at most.
+    It may have taken longer than by experience because the machine was busy, or because it compiled
+    headers for all others.
     """
     usual = _usual(spec, device)
     if entry is not None and entry.build is not None and entry.build.seconds > 0:
-        return min(entry.build.seconds, _LONGER * usual)
+        return min(entry.build.seconds, usual)
     return usual
 
 

@@ -47,14 +47,23 @@ class IdleClock:
         return (last - first + 1) / (after - before + 1)
 
     def _look(self, seconds: float) -> float:
-        """The share of the time in which the threads ran of that in which they wanted to."""
+        """The share of the time in which the threads ran of that in which they could have run."""
         seen = dict(_threads(os.getpid()))
         before = [self._threads.get(thread, (0.0, 0.0)) for thread in seen]
         pairs = list(zip(seen.values(), before, strict=True))
         ran = sum(max(now[0] - then[0], 0.0) for now, then in pairs)
         waited = sum(max(now[1] - then[1], 0.0) for now, then in pairs)
         self._threads = seen
-        return ran / (ran + waited) if ran > _BUSY * seconds else 1.0
+        if ran <= _BUSY * seconds:
+            return 1.0
+        # Threads that had every processor waited for each other alone.
+        return ran / min(ran + waited, max(ran, _processors() * seconds))
+
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    usable = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable else os.cpu_count() or 1
 
 
 def _threads(pid: int) -> Iterator[tuple[str, tuple[float, float]]]:

@@ -5,6 +5,7 @@ All of it goes to standard error, so that standard output holds the result alone
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,7 @@ from attn_doctor.render.build_kernels.off_gpu import names
 from attn_doctor.render.build_kernels.text import said
 from attn_doctor.render.edge import raw
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.humanize import span
+from attn_doctor.render.humanize import remaining, span
 from attn_doctor.render.terminal import Terminal, clean
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class _Times(Watcher):
     def imported(self, seconds: float) -> None:
         begun, self._importing = self._importing, None
         took = seconds if begun is None else self._clock.now() - begun
-        self._known.append((took, IMPORT_SECONDS))
+        self._known.append((_as_shown(took), IMPORT_SECONDS))
 
     def step(self, step: Step) -> None:
         kernel, now = step.kernel, self._clock.now()
@@ -127,10 +128,18 @@ class _Times(Watcher):
         """How many times as long as estimated processes take; late ones count too."""
         begun = [(now - one.begun, one.estimate) for one in self.running.values()]
         if self._importing is not None:
-            begun.append((now - self._importing, IMPORT_SECONDS))
+            begun.append((_as_shown(now - self._importing), IMPORT_SECONDS))
         late = [(took, estimated) for took, estimated in begun if took > estimated]
         took, estimated = map(sum, zip(*self._known, *late, (_PRIOR, _PRIOR), strict=True))
         return took / estimated
+
+
+def _as_shown(seconds: float) -> float:
+    """Seconds of torch's import, as far as they show how fast the machine is.
+
+    A first import also reads the libraries from the disk, and may compile Python's bytecode.
+    """
+    return math.sqrt(seconds * IMPORT_SECONDS)
 
 
 class Lines(_Times):
@@ -237,7 +246,7 @@ class Bar(_Times):
     def tick(self) -> None:
         """Show the time left."""
         if self._bar is not None and self._task is not None and self.plan is not None:
-            shown = f"{self.done}/{self.total()}  about {span(self.left())} left"
+            shown = f"{self.done}/{self.total()}  {remaining(self.left())}"
             self._bar.update(self._task, description="building", completed=self.done, shown=shown)
 
 

@@ -46,9 +46,11 @@ def test_a_line_says_it_where_it_is_known(capsys: pytest.CaptureFixture[str]) ->
     with progress(_title, _title, left=_left) as shown:
         shown(Step(done=1, total=4, title="import"))
         shown(Step(done=2, total=4, title="native", left=50.0))
+        shown(Step(done=3, total=4, title="sage", left=3.0))
         shown(Step(done=4, total=4, title="flex", left=0.0))
     assert capsys.readouterr().err.splitlines() == [
         "[1/4] import",
         "[2/4] native, about 50 s left",
+        "[3/4] sage, a few seconds left",
         "[4/4] flex",
     ]

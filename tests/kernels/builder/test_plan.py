@@ -92,11 +92,12 @@ def test_a_mask_in_a_package(folder: Path) -> None:
 
 
 def test_estimates(folder: Path) -> None:
-    assert state(folder, ENTRY, force=True).seconds == 7.0  # as long as last time
     base = plan.estimate(SPEC, "cuda:0")
+    fast = replace(ENTRY, build=replace(BUILD, seconds=0.7 * base))
+    assert plan.estimate(SPEC, "cuda:0", fast) == 0.7 * base  # as long as last time
     # On a busy machine the last time says too much.
     busy = replace(ENTRY, build=replace(BUILD, seconds=100 * base))
-    assert plan.estimate(SPEC, "cuda:0", busy) == pytest.approx(1.5 * base)
+    assert plan.estimate(SPEC, "cuda:0", busy) == base
     assert plan.estimate(replace(SPEC, phase="inference"), "cuda:0") < base
     assert plan.estimate(replace(SPEC, head_dim=256), "cuda:0") > base
     assert plan.estimate(replace(SPEC, dtype="float32"), "cuda:0") > base

@@ -18,6 +18,7 @@ from attn_doctor.explain.explanation import Confirmation, RankedCause
 from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
+from attn_doctor.explain.where_it_fits import there_are_no, where_it_fits
 from attn_doctor.facts import ELEMENTS, Facts
 from attn_doctor.findings import Finding, Fix, Safety, Verdict
 from attn_doctor.rulebook.conditions import Condition
@@ -32,7 +33,7 @@ from attn_doctor.rulebook.evaluate import (
 )
 from attn_doctor.rulebook.packages import is_named, package_of, packages_installed
 from attn_doctor.rulebook.rule import Rule
-from attn_doctor.rulebook.texts import fill_known, phrase
+from attn_doctor.rulebook.texts import fill_known
 
 _log = logging.getLogger(__name__)
 
@@ -318,7 +319,7 @@ def _evaluate_on_machine(rule: Rule, facts: Facts) -> tuple[_Evaluation, Finding
             names = ", ".join(dict.fromkeys(line.fact for line in lines))
             return _Evaluation(None, gap or f"{names} unknown"), None
     if not findings:
-        return _Evaluation(False, f"there are no {rule.for_each}"), None
+        return _Evaluation(False, there_are_no(rule.for_each)), None
     return _Evaluation(False, denial(rule, lookup)), None
 
 
@@ -341,14 +342,12 @@ def _fixes(rule: Rule, lookup: FactLookup) -> tuple[Fix, ...]:
 def _where(fix: Fix, lines: Sequence[Condition], lookup: FactLookup) -> Fix:
     """The fix; for a person to decide by what the facts do not tell, if it has a command."""
     unknown = [
-        phrase(line)
-        for line in lines
-        if lookup.truth(line) is None and not line.op.startswith("is ")
+        line for line in lines if lookup.truth(line) is None and not line.op.startswith("is ")
     ]
     if not unknown or not (fix.run or fix.exports):
         return fix
-    condition = f"Do this only if {' and '.join(unknown)}."
-    return replace(fix, safety=Safety.MANUAL, manual=f"{fix.manual} {condition}".strip())
+    manual = f"{fix.manual} {where_it_fits(unknown)}".strip()
+    return replace(fix, safety=Safety.MANUAL, manual=manual)
 
 
 def _worked_out_there(fixes: tuple[Fix, ...], rule: Rule, on_log: FactLookup) -> tuple[Fix, ...]:

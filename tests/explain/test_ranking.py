@@ -161,7 +161,7 @@ def test_a_machine_without_the_parts_of_a_rule_excludes_it(
 ) -> None:
     rule("a/old", "torch-cpu-only", LINE, more=EACH, tail=OLD)
     none = explained(LINE, Facts(gpus=())).matches[0]
-    assert (none.confirmation, none.reason) == (Confirmation.NO, "there are no gpus")
+    assert (none.confirmation, none.reason) == (Confirmation.NO, "there are no GPUs")
     old = explained(LINE, Facts(gpus=(Gpu(index=0, sm=75),))).matches[0]
     assert old.confirmation is Confirmation.BY_MACHINE
     unknown = explained(LINE, Facts(gpus=(Gpu(index=0),))).matches[0]

@@ -399,7 +399,7 @@ def test_a_log_is_about_its_first_gpu(on_gpus: Callable[..., RankedCause]) -> No
 
 def test_a_machine_without_gpus_has_no_name_for_one(on_gpus: Callable[..., RankedCause]) -> None:
     found = on_gpus(None, (), here=True)
-    assert (found.confirmation, found.reason) == (Confirmation.NO, "there are no gpus")
+    assert (found.confirmation, found.reason) == (Confirmation.NO, "there are no GPUs")
     assert "None" not in found.title
     (fix,) = found.fixes
     assert fix.title == on_gpus(None, None, here=True).fixes[0].title
@@ -449,6 +449,7 @@ run = [["pip", "install", "sageattention"]]
     assert (fix.safety, fix.manual) == ((Safety.ASK, "") if certain else (Safety.MANUAL, condition))
 
 
+CPU_BUILD = "torch is a CPU build"
 FIXES = """
 [[fix]]
 title = "excluded"
@@ -501,9 +502,9 @@ def test_each_fix_says_where_it_fits(rule: WriteRule, tmp_path: Path) -> None:
         (
             "command",
             Safety.MANUAL,
-            "Look first. Do this only if torch.build is cpu and driver.version is below 580.",
+            f"Look first. Do this only if {CPU_BUILD} and the driver's version is below 580.",
         ),
-        ("variable", Safety.MANUAL, "Do this only if torch.build is cpu."),
+        ("variable", Safety.MANUAL, f"Do this only if {CPU_BUILD}."),
         ("lines", Safety.MANUAL, ""),
         ("by hand", Safety.MANUAL, "Ask."),
         ("certain", Safety.ASK, ""),

@@ -1,0 +1,112 @@
+"""Where a command fits, in plain words, such as "Do this only on Linux".
+
+The conditions of a fix name facts of attn-doctor (`system.os == "linux"`). A reader of a log does
+not know them. A fact without words here keeps its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attn_doctor.rulebook.conditions import Condition
+from attn_doctor.rulebook.texts import phrase
+
+#: Values that are names.
+_WORDS = {
+    "linux": "Linux", "windows": "Windows", "macos": "macOS", "cuda": "CUDA", "rocm": "ROCm",
+    "cpu": "CPU", "ubuntu": "Ubuntu", "debian": "Debian", "fedora": "Fedora", "pypi": "PyPI",
+}  # fmt: skip
+#: What it means that a fact is empty, and that it is not; or yes and no.
+_EITHER = {
+    "build.compatible_toolkit": ("no CUDA toolkit fits torch", "a CUDA toolkit fits torch"),
+    "build.nvcc": ("no nvcc is found", "nvcc is found"),
+    "cc.source": ("no C compiler is found", "a C compiler is found"),
+    "system.container": ("it runs outside a container", "it runs in a container"),
+    "torch.newest_index": ("no newer torch is known", "a newer torch is known"),
+    "torch.index": ("torch's package index is unknown", "torch's package index is known"),
+    "extension.requirement": ("its requirement is unknown", "its requirement is known"),
+}
+#: What a fact is called in a sentence.
+_NAMES = {
+    "build.cuda_major": "the CUDA release of the toolkit",
+    "driver.best_sm": "the SM of the best GPU",
+    "driver.version": "the driver's version",
+    "driver.vendor": "the maker of the GPU",
+    "extension.package": "the extension's package",
+    "gpu.sm": "the GPU's SM",
+    "gpu.min_nvcc": "the oldest nvcc for the GPU",
+    "python.base_prefix": "Python's folder",
+    "python.environment": "the kind of Python environment",
+    "system.arch": "the processor",
+    "system.distribution": "the Linux distribution",
+    "system.distribution_version": "its version",
+    "torch.cuda_major": "the major CUDA version of torch",
+    "torch.newest_release": "the newest torch",
+    "xformers.index": "the index with xformers",
+}
+#: How an operator reads.
+_ORDERS = {"<": "is below", "<=": "is at most", ">": "is above", ">=": "is at least"}
+#: The lists of facts that a rule can go through, in a sentence.
+_LISTS = {
+    "pci": "GPUs on the PCI bus",
+    "gpus": "GPUs",
+    "extensions": "compiled extensions",
+    "shadowing_libraries": "libraries that hide others",
+    "unmet_requirements": "unmet requirements",
+    "incomplete_packages": "incomplete packages",
+    "damaged_metadata": "damaged packages",
+    "manifests": "kernels built ahead of time",
+}
+
+
+def where_it_fits(conditions: Sequence[Condition]) -> str:
+    """A sentence that says where a command fits."""
+    systems = [one for one in conditions if one.fact == "system.os" and one.op in ("==", "in")]
+    if len(systems) == len(conditions) == 1:
+        return f"Do this only on {_values(systems[0])}."
+    return f"Do this only if {' and '.join(dict.fromkeys(map(_clause, conditions)))}."
+
+
+def there_are_no(elements: str) -> str:
+    """A sentence part that says that a list of facts is empty."""
+    return f"there are no {_LISTS.get(elements, elements.replace('_', ' '))}"
+
+
+def _clause(one: Condition) -> str:
+    equal = one.op == "=="
+    if one.op in ("==", "!=") and one.value == "" and not one.other:
+        if one.fact.startswith("env."):
+            return f"{one.fact[4:]} is {'not ' * equal}set"
+        if one.fact in _EITHER:
+            return _EITHER[one.fact][not equal]
+    if isinstance(one.value, bool) and one.op in ("==", "!="):
+        package, _, what = one.fact.partition(".")
+        if what == "installed":
+            return f"{package.replace('_', '-')} is {'not ' * (one.value is not equal)}installed"
+    if one.fact == "torch.build" and one.op in ("==", "in"):
+        return f"torch is a {_values(one)} build"
+    if one.fact == "system.wsl" and one.value == 0 and one.op in ("==", "!=", ">"):
+        return "it is not WSL" if equal else "it is WSL"
+    return _compared(one)
+
+
+def _compared(one: Condition) -> str:
+    name = "the system" if one.fact == "system.os" else _NAMES.get(one.fact)
+    package, _, what = one.fact.partition(".")
+    if name is None and what == "version":
+        name = f"the version of {package.replace('_', '-')}"
+    if name is None or one.other:
+        return phrase(one)
+    if one.op in ("==", "in"):
+        return f"{name} is {_values(one)}"
+    if one.op in ("!=", "not in"):
+        return f"{name} is not {_values(one)}"
+    if one.op in _ORDERS:
+        return f"{name} {_ORDERS[one.op]} {_values(one)}"
+    return phrase(one)
+
+
+def _values(one: Condition) -> str:
+    values = one.value if isinstance(one.value, (list, tuple)) else [one.value]
+    words = [_WORDS.get(str(value), str(value)) for value in values]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -1,0 +1,43 @@
+"""Where a command fits, in words that readers of a log know."""
+
+from __future__ import annotations
+
+import pytest
+
+from attn_doctor.explain.where_it_fits import there_are_no, where_it_fits
+from attn_doctor.rulebook.conditions import parse
+from attn_doctor.rulebook.fact_catalogue import catalogue
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (['system.os == "linux"'], "on Linux"),
+        (['system.os in ["linux", "windows"]'], "on Linux or Windows"),
+        (
+            ['system.os == "linux"', 'torch.build == "cuda"'],
+            "if the system is Linux and torch is a CUDA build",
+        ),
+        (
+            ['system.container == ""', "system.wsl == 0"],
+            "if it runs outside a container and it is not WSL",
+        ),
+        (['build.nvcc != ""'], "if nvcc is found"),
+        (['env.CUDA_HOME == ""'], "if CUDA_HOME is not set"),
+        (["flash_attn.installed == false"], "if flash-attn is not installed"),
+        (["driver.best_sm >= 80"], "if the SM of the best GPU is at least 80"),
+        (["driver.best_sm not in [50, 52]"], "if the SM of the best GPU is not 50 or 52"),
+        (['transformers.version < "5"'], "if the version of transformers is below 5"),
+        # Without words of its own, a fact keeps its name.
+        (["torch.from_pypi == true"], "if torch.from_pypi is yes"),
+    ],
+)
+def test_words(lines: list[str], expected: str) -> None:
+    assert (
+        where_it_fits([parse(line, catalogue()) for line in lines]) == f"Do this only {expected}."
+    )
+
+
+def test_an_empty_list() -> None:
+    assert there_are_no("pci") == "there are no GPUs on the PCI bus"
+    assert there_are_no("caches") == "there are no caches"

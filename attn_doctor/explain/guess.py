@@ -16,6 +16,7 @@ from attn_doctor.explain.explanation import Guess
 from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.messages import KnownMessage, known_message
 from attn_doctor.explain.normalize import LogLine, NormalizedLog
+from attn_doctor.explain.survived import survived
 from attn_doctor.explain.symptom_match import excerpt
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
 from attn_doctor.findings import Fix, Safety
@@ -172,7 +173,11 @@ class _Failure(NamedTuple):
 def guess(name: str, log: NormalizedLog) -> Guess | None:
     """The component at which the end of a log failed; None if no component is named."""
     near: Guess | None = None
-    for failure in _failures(TraceLog(log.lines)):
+    trace = TraceLog(log.lines)
+    over = survived(trace)
+    for failure in _failures(trace):
+        if any(first <= failure.line.number <= last for first, last in over):
+            continue
         unrelated = log_signals().unrelated.search(failure.message)
         if unrelated or component_table().is_unrelated(failure.message):
             return near

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from attn_doctor.explain.explanation import Confirmation, RankedCause
 from attn_doctor.explain.log_signals import log_signals
+from attn_doctor.explain.survived import survived
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
 from attn_doctor.explain.where_it_fits import there_are_no, where_it_fits
@@ -61,11 +62,19 @@ class LogEnd(Struct, frozen=True):
     last: int = 0
     progress: int = 0
     """The last line of a run that goes on; 0 if there is none."""
+    survived: tuple[tuple[int, int], ...] = ()
+    """The first and the last line of each failure that the run survived."""
+
+    def has_survived(self, match: SymptomMatch) -> bool:
+        """The match is in a failure that the run survived."""
+        lines = match.file == self.file and self.survived
+        return any(first <= match.line <= last for first, last in lines or ())
 
 
 def log_end(file: str, trace: TraceLog) -> LogEnd:
     """The exception in which a log ends, or a later line that ends the run in another way."""
     message = trace.last_message()
+    before = survived(trace)
     progress = max(
         (line.number for line in trace.lines if log_signals().progress.search(line.text)), default=0
     )
@@ -79,12 +88,12 @@ def log_end(file: str, trace: TraceLog) -> LogEnd:
         None,
     )
     if fatal is not None and fatal.number > max((line.number for line in message), default=0):
-        return LogEnd(file, fatal.text, fatal.number, fatal.number, progress)
+        return LogEnd(file, fatal.text, fatal.number, fatal.number, progress, before)
     if not message:
         return LogEnd(file, progress=progress)
     numbers = [line.number for line in message]
     text = "\n".join(line.text for line in message)
-    return LogEnd(file, text, min(numbers), max(numbers), progress)
+    return LogEnd(file, text, min(numbers), max(numbers), progress, before)
 
 
 class _Evaluation(NamedTuple):
@@ -186,7 +195,8 @@ def relevant(
     matches: Sequence[SymptomMatch], rules: Mapping[str, Rule], ends: Sequence[LogEnd]
 ) -> list[SymptomMatch]:
     """The matches without those that report no failure, or precede an unrelated one."""
-    return [match for match in matches if not _is_incidental(match, matches, rules, ends)]
+    kept = [match for match in matches if not _is_incidental(match, matches, rules, ends)]
+    return [match for match in kept if not any(end.has_survived(match) for end in ends)]
 
 
 def _is_incidental(

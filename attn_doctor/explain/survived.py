@@ -1,0 +1,142 @@
+"""Failures that a run survived: the program caught them, went on, and ended in another one.
+
+Two tracebacks in one log are often one failure: a server reports that its worker died, or a module
+that could not be imported is called. The later one counts only if it does not follow from the
+earlier one, and if lines between them show that the program went on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from attn_doctor.explain.log_signals import log_signals
+from attn_doctor.explain.tracebacks import LineKind, TraceLog
+
+#: Lines with a time of day that show that a program went on, if none shows it by itself.
+_INFORMED = 2
+#: A message, or a name, of fewer characters may be in another text by chance.
+_REPEATED, _NAME = 12, 5
+
+#: A process reports that another one failed, or a connection to it broke.
+_REPORTS_ANOTHER = re.compile(
+    r"(?i:\b(?:process(?:es)?|workers?|actors?|engine|child(?:ren)?|ranks?|servers?|replica|job|task"
+    r"|scheduler|core)\b[^\n]{0,80}\b(?:died|dead|failed|failure|exited|exit ?code|terminated"
+    r"|killed|crash\w*|initialization|unexpectedly|return ?code)\b"
+    r"|\bfailed to (?:start|initialize|import|load|launch)\b|\b(?:exit|return) (?:code|status)\b"
+    r"|\bsee (?:the )?(?:root cause|above|stack trace)|\blook up to see|\bnon-zero\b|\bsigquit\b)"
+    r"|BrokenPipe|Broken pipe|EOFError|ConnectionReset|ConnectionRefused"
+    r"|Connection (?:reset|refused|closed)|Timeout|timed out|ProcessGroup|NCCL|c10d|[Gg]loo"
+    r"|ActorDied|ActorUnavailable|RayTaskError|SystemExit|KeyboardInterrupt"
+)
+#: A module cannot be imported, and what a program says later of one that it could not import.
+_NOT_IMPORTED = re.compile(r"\b(?:ImportError|ModuleNotFoundError|OSError|PackageNotFoundError)\b")
+_ABSENT = re.compile(
+    r"(?i:\bnot (?:be )?(?:defined|installed|available|found|imported|supported|callable"
+    r"|compiled)\b|NoneType|\bcannot import\b|\bno module\b|\bhas no attribute\b|\bunavailable\b"
+    r"|\brequires?\b|\bunknown\b|\bmissing\b|\binstall\b|\bunbound\b|\breferenced before\b"
+    r"|\bassociated with a value\b)"
+)
+#: Words of such a message that name a package.
+_PACKAGE = re.compile(r"\w*(?:attn|attention|xformers|triton|flashinfer|_cuda|kernel)\w*")
+#: A failure on the GPU, after which every call fails.
+_STICKY = re.compile(r"\b(?:CUDA|cuda|HIP|hip|NCCL|cuDNN|CUDNN|cublas|CUBLAS)\w*\b")
+#: What a program prints at its end does not show that it went on.
+_ENDS = re.compile(
+    r"(?i:shut|terminat|exit|kill|abort|clean|stop|clos|destroy|fail|error|exception)"
+)
+
+
+class _Failure(NamedTuple):
+    """A traceback of one process. Places are indexes of lines."""
+
+    number: int
+    first: int
+    raised: int
+    """Its last exception."""
+    last: int
+    message: str
+    text: str
+    traced: bool
+    """It has frames."""
+
+
+def survived(trace: TraceLog) -> tuple[tuple[int, int], ...]:
+    """The numbers of the first and the last line of each failure that its process survived."""
+    found = []
+    for failures in _by_process(trace):
+        while failures and _REPORTS_ANOTHER.search(failures[-1].message):
+            failures.pop()
+        if not failures or not failures[-1].traced:
+            continue
+        end = failures[-1]
+        found += [
+            (trace.lines[one.first].number, trace.lines[one.last].number)
+            for one in failures[:-1]
+            if not _follows(one, end) and _went_on(trace, one, end)
+        ]
+    return tuple(found)
+
+
+def _by_process(trace: TraceLog) -> list[list[_Failure]]:
+    """The failures with an exception of each process, in their order."""
+    places: dict[tuple[str, int], list[int]] = {}
+    for index, (line, position) in enumerate(zip(trace.lines, trace.positions, strict=True)):
+        if position.failure >= 0:
+            places.setdefault((line.rank, position.failure), []).append(index)
+    processes: dict[str, list[_Failure]] = {}
+    for (rank, number), indexes in places.items():
+        if (failure := _failure(trace, number, indexes)) is not None:
+            processes.setdefault(rank, []).append(failure)
+    return list(processes.values())
+
+
+def _failure(trace: TraceLog, number: int, indexes: Sequence[int]) -> _Failure | None:
+    kinds = {index: trace.positions[index].kind for index in indexes}
+    raised = [index for index in indexes if kinds[index] is LineKind.EXCEPTION]
+    if not raised:
+        return None
+    said = [index for index in indexes if kinds[index] >= LineKind.MESSAGE]
+    return _Failure(
+        number=number,
+        first=indexes[0],
+        raised=raised[-1],
+        last=indexes[-1],
+        message="\n".join(trace.lines[index].text for index in said),
+        text="\n".join(trace.lines[index].text for index in indexes),
+        traced=any(kind is LineKind.NOISE for kind in kinds.values()),
+    )
+
+
+def _follows(one: _Failure, end: _Failure) -> bool:
+    """Whether the later failure can be a consequence of the earlier one."""
+    said = one.message.split("\n", 1)[0].partition(": ")[2].strip()
+    if len(said) >= _REPEATED and said in end.message:
+        return True
+    if _STICKY.search(one.message) and _STICKY.search(end.message):
+        return True
+    if not _NOT_IMPORTED.search(one.message):
+        return False
+    text = _plain(end.text)
+    named = {_plain(word) for word in _PACKAGE.findall(one.message)}
+    return _ABSENT.search(end.message) is not None or any(
+        name in text for name in named if len(name) >= _NAME
+    )
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"cuda|[-_ .\d]", "", text.lower())
+
+
+def _went_on(trace: TraceLog, one: _Failure, end: _Failure) -> bool:
+    """Whether lines between the two failures show that the program went on."""
+    informed = 0
+    for index in range(one.raised + 1, end.first):
+        line, position = trace.lines[index], trace.positions[index]
+        if line.rank != trace.lines[one.raised].rank or _ENDS.search(line.text):
+            continue
+        if log_signals().progress.search(line.text):
+            return True
+        informed += bool(line.stamped) and position.kind is LineKind.TEXT
+    return informed >= _INFORMED

@@ -1,0 +1,107 @@
+"""A caught exception is not the cause of a later failure that does not follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from attn_doctor.explain.explanation import Explanation
+from attn_doctor.explain.normalize import NormalizedLog
+from attn_doctor.explain.survived import survived
+from attn_doctor.explain.tracebacks import TraceLog
+
+Explain = Callable[..., Explanation]
+WriteRule = Callable[..., None]
+
+CAUGHT = """\
+Traceback (most recent call last):
+  File "/app/model.py", line 3, in <module>
+    import flash_attn_2_cuda
+ImportError: flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2E
+"""
+INFORMED = """\
+2026-01-02 10:00:02,321 INFO loader.py:88 loading weights
+2026-01-02 10:00:09,001 INFO model.py:33 model has 8030261248 parameters
+"""
+
+
+def failure(message: str, frame: str = "/app/train.py") -> str:
+    return f'Traceback (most recent call last):\n  File "{frame}", line 9, in run\n{message}\n'
+
+
+UNRELATED = failure("KeyError: 'labels'")
+
+
+def of(log: str) -> tuple[tuple[int, int], ...]:
+    return survived(TraceLog(NormalizedLog(1, log.encode()).lines))
+
+
+@pytest.mark.parametrize("between", [INFORMED, "\nstep 3 loss 2.31\n", "\ngot prompt\n"])
+def test_a_failure_that_the_run_survived(between: str) -> None:
+    assert of(CAUGHT + between + UNRELATED) == ((1, 4),)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "",
+        "\n",
+        INFORMED.split("\n", 1)[0] + "\n",  # one line shows little
+        "2026-01-02 10:00:02 INFO shutting down\n2026-01-02 10:00:03 INFO closing\n",
+        "\nDuring handling of the above exception, another exception occurred:\n\n",
+    ],
+)
+def test_nothing_shows_that_the_run_went_on(between: str) -> None:
+    assert of(CAUGHT + between + UNRELATED) == ()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "RuntimeError: Engine core initialization failed. See root cause above.",
+        "ray.exceptions.ActorDiedError: The actor died because of an error",
+        "RuntimeError: worker process exited with code 1",
+        "NameError: name 'flash_attn_func' is not defined",
+        "TypeError: 'NoneType' object is not callable",
+        "ValueError: flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2E",
+        "ValueError: flash-attn 2 refuses this",  # the package that could not be imported
+    ],
+)
+def test_a_consequence_leaves_its_cause(message: str) -> None:
+    assert of(CAUGHT + INFORMED + failure(message)) == ()
+
+
+def test_each_call_fails_after_a_failure_on_the_gpu() -> None:
+    first = failure("RuntimeError: CUDA error: an illegal memory access was encountered")
+    assert of(first + INFORMED + failure("RuntimeError: cuDNN error: EXECUTION_FAILED")) == ()
+
+
+def test_the_last_failure_of_each_process_counts() -> None:
+    both = CAUGHT + INFORMED
+    ranks = "".join(f"[rank1]: {line}\n" for line in UNRELATED.splitlines())
+    assert of(both + ranks) == ()
+
+
+def test_the_later_failure_is_explained(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "undefined symbol: _ZN3c10[^ ]+")
+    rule("a/c", "dtype-not-half", "only fp16")
+    later = failure("RuntimeError: only fp16")
+    matches = explained(CAUGHT + INFORMED + later).matches
+    assert [one.cause for one in matches] == ["dtype-not-half"]
+    assert len(explained(CAUGHT + later).matches) == 2
+
+
+def test_a_survived_failure_explains_no_later_one(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "undefined symbol: _ZN3c10[^ ]+")
+    found = explained(CAUGHT + INFORMED + UNRELATED)
+    assert (found.matches, found.guess) == ((), None)
+    assert explained(CAUGHT + UNRELATED).matches
+
+
+def test_the_component_of_the_later_failure_is_named(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "undefined symbol: _ZN3c10[^ ]+")
+    later = failure("ValueError: bad layout", "/venv/lib/site-packages/xformers/ops/fmha/common.py")
+    guess = explained(CAUGHT + INFORMED + later).guess
+    assert guess is not None
+    assert guess.component == "xformers"

@@ -204,7 +204,13 @@ def redact_arguments(words: Iterable[str]) -> list[str]:
 
 
 def _entry(name: str, value: Any) -> Any:
-    return HIDDEN if isinstance(value, str) and _tells(name, value) else redact_all(value)
+    if isinstance(value, (list, tuple)) and any(_is_secret(name, one) for one in value):
+        return [_entry(name, one) for one in value]
+    return HIDDEN if _is_secret(name, value) else redact_all(value)
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    return isinstance(value, str) and _tells(name, value)
 
 
 # Names

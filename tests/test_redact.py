@@ -224,5 +224,9 @@ def test_data_and_arguments() -> None:
         "page": "x",
         "name": {"token": HIDDEN},
     }
+    assert redact_all({"api_key": ["x", ["y"], None], "token": [1]}) == {
+        "api_key": [HIDDEN, [HIDDEN], None],
+        "token": [1],
+    }
     words = ["a", "--token", "b", "--token", "--c", "token", "d", "--token", ""]
     assert redact_arguments(words) == ["a", "--token", HIDDEN, *words[3:]]

@@ -10,6 +10,7 @@ from attn_doctor.binaries.architectures import compiles, runs
 from attn_doctor.derived.releases import Unknown, parts
 from attn_doctor.derived.torch_wheels import apart
 from attn_doctor.facts import Extension, Facts, Package
+from attn_doctor.requirement import satisfies
 
 _ORDER = ("no", "ptx", "yes")
 #: How the fault of a file that was cut short begins; see `binaries.read`.
@@ -39,7 +40,20 @@ def derived(facts: Facts, gaps: dict[str, str]) -> tuple[Extension, ...] | None:
                 requirement=requirement(one, facts),
             )
         )
-    return tuple(_beside_broken(one, found) for one in found)
+    return tuple(_beside_broken(_of_other_torch(one, facts), found) for one in found)
+
+
+def _of_other_torch(one: Extension, facts: Facts) -> Extension:
+    """Return a module of torchvision with unknown loading if its release is for another torch.
+
+    No symbol tells: `image.so` of 0.24.1 has all that it needs in torch 2.8.0 and ends the process.
+    """
+    wanted, torch = facts.torchvision.requires_torch, facts.torch.version
+    if one.package != "torchvision" or not one.loads or not wanted or not torch:
+        return one
+    if satisfies(torch, wanted):
+        return one
+    return msgspec.structs.replace(one, loads=None, load_error=None)
 
 
 # torchaudio opens libtorchaudio.so, and then _torchaudio.so, which needs it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from attn_doctor.diagnosis import derive
@@ -127,6 +128,19 @@ def test_main_modules_decide_for_a_package() -> None:
     assert found.load_error == "image: it ends after 9 of at least 12 bytes"
     pair = (module("_qattn_sm90", **missing), module("_qattn_sm80"))
     assert facts(*pair).xformers.loads is True
+
+
+@pytest.mark.parametrize(("wanted", "loads"), [("==2.9.1", None), ("==2.8.0", True), ("", True)])
+def test_torchvision_for_another_torch_is_not_said_to_load(wanted: str, loads: bool | None) -> None:
+    vision = msgspec.structs.replace(THERE, requires_torch=wanted)
+    found = derive(
+        Facts(
+            extensions=(module("image", package="torchvision"),),
+            torch=Torch(installed=True, version="2.8.0+cu128"),
+            torchvision=vision,
+        )
+    )
+    assert [one.loads for one in found.extensions or ()] == [loads]
 
 
 def test_a_package_without_modules() -> None:

@@ -53,11 +53,11 @@ def _made(root: str, rules: Path) -> dict[str, bytes]:
     try:
         from attn_doctor.backends import catalogue_files
         from attn_doctor.backends.catalogue import INDEX
-        from attn_doctor.rulebook.library import build_index
+        from attn_doctor.rulebook import library
         from tools.man_page import page
 
         return {
-            "index.json": build_index(rules),
+            library.INDEX: library.build_index(rules),
             INDEX: catalogue_files.build_index(rules),
             Path(MANUAL).name: page().encode(),
         }

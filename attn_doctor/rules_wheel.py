@@ -129,7 +129,7 @@ def stage(wheel: Path, folder: Path) -> Staged:
     (folder / library.INDEX).write_bytes(index)
     (folder / INDEX).write_bytes(backends)
     tables = library.read_tables(folder)
-    count = len(msgspec.json.decode(index, type=library.Index).rules())
+    count = len(library.Index(index).rules())
     return Staged(folder, release, count, str(tables["releases"]["checked"]))
 
 

@@ -80,7 +80,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(source, site / "attn_doctor", ignore=ignored)
     packed = site / "attn_doctor" / "_rules"
     shutil.copytree(RULES, packed)
-    (packed / "index.json").write_bytes(library.build_index(RULES))
+    (packed / library.INDEX).write_bytes(library.build_index(RULES))
     (packed / "backends.json").write_bytes(catalogue_files.build_index(RULES))
     return site
 

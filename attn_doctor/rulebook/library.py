@@ -1,8 +1,9 @@
 """Where the rules and tables come from: the index in the wheel, or the files in a checkout.
 
-A wheel carries `attn_doctor/_rules/index.json`, one file with every rule parsed and every table,
-so that starting up does not read hundreds of TOML files. What only logs need, and each table, is
-decoded on demand. An editable install or a checkout reads `rules/` itself.
+A wheel carries `attn_doctor/_rules/index.jsonl`, one file with every rule parsed and every table,
+so that starting up does not read hundreds of TOML files. Each line is decoded on demand: the rules
+with conditions, what only logs need, and each table. An editable install or a checkout reads
+`rules/` itself.
 """
 
 from __future__ import annotations
@@ -24,23 +25,33 @@ from attn_doctor.rulebook.rule import Rule, Symptom, Way
 from attn_doctor.toml_files import read_toml
 
 #: The index of rules and tables in a wheel, and in an update.
-INDEX = "index.json"
+INDEX = "index.jsonl"
 #: The folder of attn-doctor's own code.
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
-class Index(Struct):
-    """The prebuilt index."""
+class Index:
+    """The prebuilt index: each line is an object with one key.
 
-    with_conditions: tuple[Rule, ...]
-    """The rules with conditions, without their symptoms."""
-    reading: msgspec.Raw
-    """A `_Reading`."""
-    tables: dict[str, msgspec.Raw]
+    `with_conditions` are the rules with conditions, without their symptoms; `reading` is a
+    `_Reading`; each other key is the name of a table.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        lines = {}
+        for line in content.splitlines():
+            # {"torch":{…}}
+            end = line.index(b'"', 2)
+            lines[line[2:end].decode()] = line[end + 2 : -1]
+        self._reading = lines.pop("reading")
+        self.with_conditions: tuple[Rule, ...] = msgspec.json.decode(
+            lines.pop("with_conditions"), type=tuple[Rule, ...]
+        )
+        self.tables: Mapping[str, Any] = _Tables(lines)
 
     def rules(self) -> tuple[Rule, ...]:
         """All rules, in the order of their ids."""
-        reading = msgspec.json.decode(self.reading, type=_Reading)
+        reading = msgspec.json.decode(self._reading, type=_Reading)
         known = {rule.id: rule for rule in (*self.with_conditions, *reading.rules)}
         for id, (symptoms, ways) in reading.symptoms.items():
             known[id] = replace(known[id], symptoms=symptoms, symptom_ways=ways)
@@ -59,7 +70,7 @@ class _Reading(Struct):
 class _Tables(Mapping[str, Any]):
     """Tables that are decoded when they are asked for."""
 
-    def __init__(self, raw: Mapping[str, msgspec.Raw]) -> None:
+    def __init__(self, raw: Mapping[str, bytes]) -> None:
         self._raw = raw
         self._decoded: dict[str, Any] = {}
 
@@ -123,7 +134,7 @@ def with_conditions(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
 def tables() -> Mapping[str, Any]:
     """The compatibility tables by name, as TOML data."""
     index = _index()
-    return read_tables(folder()) if index is None else _Tables(index.tables)
+    return read_tables(folder()) if index is None else index.tables
 
 
 @cache
@@ -157,7 +168,7 @@ def read_tables(rules: Path) -> dict[str, Any]:
 def _index() -> Index | None:
     path = os.path.join(folder(), INDEX)
     try:
-        return msgspec.json.decode(read_bytes(path, DATA), type=Index)
+        return Index(read_bytes(path, DATA))
     except FileNotFoundError:
         return None
 
@@ -183,8 +194,8 @@ def build_index(rules: Path) -> bytes:
         symptoms={one.id: (one.symptoms, one.symptom_ways) for one in used if one.has_conditions},
         order=tuple(rule.id for rule in used),
     )
-    tables = read_tables(rules)
-    return msgspec.json.encode({"with_conditions": bare, "reading": reading, "tables": tables})
+    parts = {"with_conditions": bare, "reading": reading, **read_tables(rules)}
+    return b"\n".join(msgspec.json.encode({name: part}) for name, part in parts.items())
 
 
 @cache

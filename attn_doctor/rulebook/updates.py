@@ -122,7 +122,7 @@ def why_not(chosen: Current, own: Path) -> str:
     version = release_of(own).version
     if order(chosen.version) <= order(version):
         return f"attn-doctor has {version} itself"
-    if not (_folder(chosen.version) / "index.json").is_file():
+    if not (_folder(chosen.version) / "index.jsonl").is_file():
         return f"{_folder(chosen.version)} is missing"
     return ""
 

@@ -121,7 +121,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     rules = root / PACKAGE.name / "_rules"
     if not rules.is_dir():  # a checkout
         shutil.copytree(PACKAGE.parent / "rules", rules)
-        (rules / "index.json").write_bytes(library.build_index(rules))
+        (rules / library.INDEX).write_bytes(library.build_index(rules))
         (rules / INDEX).write_bytes(catalogue_files.build_index(rules))
     compileall.compile_dir(root, quiet=1)
     script = root / "attn-doctor"

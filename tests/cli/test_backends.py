@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 
 from attn_doctor import __main__
@@ -33,7 +32,7 @@ class Done(NamedTuple):
 @pytest.fixture(scope="module")
 def index() -> Any:
     """The prebuilt index, as a wheel has it; reading the rule files each time would take long."""
-    return msgspec.json.decode(library.build_index(folder()), type=library.Index)
+    return library.Index(library.build_index(folder()))
 
 
 #: The fixtures of the test that runs.

@@ -130,7 +130,7 @@ def _warm_up() -> list[str]:
 def _members(folder: Path) -> Iterator[tuple[str, bytes]]:
     from attn_doctor.backends import catalogue_files
     from attn_doctor.backends.catalogue import INDEX
-    from attn_doctor.rulebook.library import build_index
+    from attn_doctor.rulebook import library
 
     for source, place in ((ROOT / "attn_doctor", "attn_doctor"), (ROOT / "rules", PLACE)):
         for file in sorted(one for one in source.rglob("*") if one.is_file()):
@@ -138,7 +138,7 @@ def _members(folder: Path) -> Iterator[tuple[str, bytes]]:
             if "__pycache__" not in file.parts and not name.startswith(_LEFT_OUT):
                 yield name, file.read_bytes()
     yield "paste.py", Path(__file__).with_name("paste.py").read_bytes()
-    yield f"{PLACE}/index.json", build_index(ROOT / "rules")
+    yield f"{PLACE}/{library.INDEX}", library.build_index(ROOT / "rules")
     yield f"{PLACE}/{INDEX}", catalogue_files.build_index(ROOT / "rules")
     spec = importlib.util.find_spec("packaging")
     for place in (spec.submodule_search_locations or ()) if spec else ():

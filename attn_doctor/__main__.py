@@ -15,6 +15,9 @@ import sys
 def main() -> None:
     """Run attn-doctor and exit with its exit code."""
     _own_packages_first()
+    from attn_doctor import own_modules
+
+    own_modules.install()
     from attn_doctor.worker import memory_limit
 
     if too_little := memory_limit.fit():

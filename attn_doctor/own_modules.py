@@ -1,0 +1,92 @@
+"""Finds attn-doctor's own modules faster than Python's finder does.
+
+A check imports 160 modules of attn-doctor. Python tries six kinds of files for each, asks for the
+folder's time, and works out the name of the bytecode's file anew. Here the folder is listed once,
+and bytecode of the source's time and size is loaded. All else is left to Python.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# The names of `importlib.machinery`, which takes a millisecond to import.
+from _frozen_importlib import ModuleSpec
+from _frozen_importlib_external import MAGIC_NUMBER, SourceFileLoader
+from collections.abc import Sequence
+from marshal import loads
+from types import CodeType, ModuleType
+
+_PACKAGE = f"{__package__}."
+#: The end of the name of a bytecode file, as `python -O` does not have it.
+_COMPILED = f".{sys.implementation.cache_tag}.pyc"
+#: Where a bytecode file says that the source's time and size follow.
+_BY_TIME = MAGIC_NUMBER + bytes(4)
+
+
+class Finder:
+    """A finder for `sys.meta_path`."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, frozenset[str]] = {}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Where a module of attn-doctor is; None for any other module."""
+        del target
+        if not name.startswith(_PACKAGE) or not path:
+            return None
+        folder, leaf = path[0], name.rpartition(".")[2]
+        below = f"{folder}{os.sep}{leaf}"
+        if leaf in self._listed(folder) and "__init__.py" in self._listed(below):
+            return _spec(name, below, "__init__")
+        return _spec(name, folder, leaf) if f"{leaf}.py" in self._listed(folder) else None
+
+    def _listed(self, folder: str) -> frozenset[str]:
+        if folder not in self._names:
+            try:
+                self._names[folder] = frozenset(os.listdir(folder))
+            except OSError:
+                return frozenset()
+        return self._names[folder]
+
+
+def _spec(name: str, folder: str, stem: str) -> ModuleSpec:
+    source = f"{folder}{os.sep}{stem}.py"
+    loader = _Loader(name, source)
+    loader.compiled = f"{folder}{os.sep}__pycache__{os.sep}{stem}{_COMPILED}"
+    spec = ModuleSpec(name, loader, origin=source, is_package=stem == "__init__")
+    spec.has_location = True
+    spec.cached = loader.compiled
+    if spec.submodule_search_locations is not None:
+        spec.submodule_search_locations.append(folder)
+    return spec
+
+
+class _Loader(SourceFileLoader):
+    """Loads a module from its bytecode, if that is of the source's time and size."""
+
+    compiled: str
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        try:
+            with open(self.compiled, "rb", buffering=0) as file:
+                content = file.read()
+            source = os.stat(self.path)
+        except OSError:
+            return super().get_code(fullname)
+        times = (int(source.st_mtime), source.st_size)
+        expected = b"".join((one & 0xFFFFFFFF).to_bytes(4, "little") for one in times)
+        if not content.startswith(_BY_TIME + expected):
+            return super().get_code(fullname)
+        code: CodeType = loads(memoryview(content)[16:])  # noqa: S302
+        return code
+
+
+def install() -> None:
+    """Let Python ask this finder first, where it would look for the same files."""
+    spec = sys.modules[__package__].__spec__
+    plain = not (sys.flags.optimize or sys.pycache_prefix)
+    if plain and spec is not None and type(spec.loader) is SourceFileLoader:
+        sys.meta_path.insert(0, Finder())

@@ -1,8 +1,8 @@
 """Puts off modules that others import and that most commands do not use.
 
-`pathlib` imports `ipaddress` by way of `urllib.parse`, msgspec imports `platform`,
-`subprocess` imports `locale`: 1 to 2 ms each. While these are imported, `Later` stands for such a
-module, and imports it when something in it is first used.
+`pathlib` imports `urllib.parse`, msgspec imports `platform` and a module that describes types,
+`subprocess` imports `locale` and `signal`: 1 to 2 ms each. While these are imported, `Later` stands
+for such a module, and imports it when something in it is first used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-_LATER = ("ipaddress", "locale", "platform")
+_LATER = ("locale", "msgspec.inspect", "platform", "signal", "urllib.parse")
 
 
 class Later(ModuleType):
@@ -28,6 +28,12 @@ class Later(ModuleType):
         return getattr(import_module(self.__name__), name)
 
 
+def _quote(text: bytes) -> str:
+    from urllib.parse import quote_from_bytes
+
+    return quote_from_bytes(text)
+
+
 @contextmanager
 def put_off() -> Iterator[None]:
     """Let imports in the `with` block get a `Later` for modules that were not imported before."""
@@ -35,6 +41,9 @@ def put_off() -> Iterator[None]:
     if "platform" in made and hasattr(os, "uname"):
         # `uuid`, which msgspec imports, asks for it at once.
         made["platform"].system = lambda: os.uname().sysname  # type: ignore[attr-defined]
+    if "urllib.parse" in made:
+        # `pathlib` asks for it at once too, and uses it for `Path.as_uri` alone.
+        made["urllib.parse"].quote_from_bytes = _quote  # type: ignore[attr-defined]
     sys.modules.update(made)
     try:
         yield
@@ -42,3 +51,22 @@ def put_off() -> Iterator[None]:
         for name, module in made.items():
             if sys.modules.get(name) is module:
                 del sys.modules[name]
+
+
+@contextmanager
+def without_marks() -> Iterator[None]:
+    """Let imports in the `with` block mark nothing as deprecated.
+
+    From Python 3.13 on, packaging does so, for which Python imports inspect: 6 ms.
+    """
+    import warnings
+
+    marks = getattr(warnings, "deprecated", None)
+    if marks is None:
+        yield
+        return
+    warnings.deprecated = lambda _: lambda function: function  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        warnings.deprecated = marks  # type: ignore[attr-defined]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -36,6 +35,8 @@ _log = Logger(__name__)
 KEPT = 1 << 20
 #: Characters of one argument that the log shows.
 _SHOWN = 200
+#: `signal.SIGKILL`; the import would take a millisecond.
+_SIGKILL = 9
 #: Seconds that a killed group is waited for.
 GRACE = 2.0
 #: How many times as long as its limit something may take while it is busy.
@@ -95,6 +96,8 @@ def shown(argv: Sequence[str]) -> str:
 
 def signal_name(number: int) -> str:
     """The name of a signal, such as `SIGSEGV`; `signal 99` if it has no name here."""
+    import signal  # most programs end by themselves
+
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -208,7 +211,7 @@ class Running:
         else:
             with suppress(OSError):  # the whole group has ended
                 # Also if the leader has ended: others of the group may still run.
-                os.killpg(self.pid, signal.SIGKILL)
+                os.killpg(self.pid, _SIGKILL)
         return self.wait(grace)
 
 
@@ -380,7 +383,7 @@ def kill_tree(pid: int, *, group: bool = True) -> None:
         started = [*process.children(recursive=True), process]
     if group and os.name != "nt":
         with suppress(OSError):
-            os.killpg(pid, signal.SIGKILL)
+            os.killpg(pid, _SIGKILL)
     for process in started:
         with suppress(psutil.Error):
             process.kill()

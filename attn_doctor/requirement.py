@@ -1,4 +1,4 @@
-"""Requirements and version specifiers, as `packaging` reads them.
+"""Versions, version specifiers and requirements, as `packaging` reads them.
 
 Most are simple: `nvidia-nccl-cu12==2.20.5; platform_system == "Linux"`. They are read here, because
 importing the parsers of `packaging` takes as long as all probes together. It reads the others.
@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Union
 
 from msgspec import Struct
-from packaging.version import Version
+
+from attn_doctor.lean_imports import without_marks
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 # What follows a name is looked at, so that a long line is never tried with each shorter name.
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?(?![A-Za-z0-9._-])"
@@ -43,6 +48,76 @@ _WORD = re.compile(r"(?!v\d)[A-Za-z]\w*")
 _MOST_BRACKETS = 20
 
 
+class Release:
+    """A version of numbers alone, such as `2.13.0`. Other versions can be compared with it."""
+
+    __slots__ = ("_key", "release")
+    is_prerelease = False
+    post = None
+
+    def __init__(self, release: tuple[int, ...]) -> None:
+        self.release = release
+        # Zeros at the end do not count.
+        end = len(release)
+        while end > 1 and not release[end - 1]:
+            end -= 1
+        self._key = release[:end]
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.release))
+
+    def _pair(self, other: object) -> tuple[Any, Any]:
+        if isinstance(other, Release):
+            return self._key, other._key
+        return _packaged()(str(self)), other
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        one, two = self._pair(other)
+        return bool(one == two)
+
+    def __lt__(self, other: AnyVersion) -> bool:
+        one, two = self._pair(other)
+        return bool(one < two)
+
+    def __le__(self, other: AnyVersion) -> bool:
+        return not self > other
+
+    def __gt__(self, other: AnyVersion) -> bool:
+        one, two = self._pair(other)
+        return bool(one > two)
+
+    def __ge__(self, other: AnyVersion) -> bool:
+        return not self < other
+
+
+AnyVersion = Union[Release, "Version"]
+
+
+def parsed(version: str) -> AnyVersion:
+    """Read a version. Raises `ValueError` if it is none."""
+    if _RELEASE.fullmatch(version):
+        return Release(tuple(map(int, version.split("."))))
+    return _packaged()(version)
+
+
+def without_local(version: str) -> AnyVersion:
+    """Read a version without its local part (`+cu130`). Raises `ValueError` if it is none."""
+    seen = _SEEN.fullmatch(version)
+    if seen is not None:
+        return parsed(seen[1])
+    return parsed(_packaged()(version).public)
+
+
+@cache
+def _packaged() -> type[Version]:
+    with without_marks():
+        from packaging.version import Version
+    return Version
+
+
 class Requirement(Struct, frozen=True):
     """One requirement that applies."""
 
@@ -54,7 +129,7 @@ class Requirement(Struct, frozen=True):
 
 class _Clause(Struct, frozen=True):
     op: str
-    version: Version
+    version: AnyVersion
     family: bool
     """It ends in `.*`."""
     text: str
@@ -71,7 +146,7 @@ def satisfies(version: str, specifier: str) -> bool:
         from packaging.specifiers import SpecifierSet
 
         return SpecifierSet(specifier).contains(version, prereleases=True)
-    public = Version(seen[1])
+    public = parsed(seen[1])
     return all(_holds(public, one) for one in clauses)
 
 
@@ -85,8 +160,8 @@ def satisfiable(one: str, other: str) -> bool:
 def wants_older(one: str, other: str) -> bool:
     """Whether the versions named that fit `one` are all older than those that fit `other`."""
     tried = _named(f"{one},{other}") or ()
-    fit = [Version(version) for version in tried if _fits(version, one)]
-    others = [Version(version) for version in tried if _fits(version, other)]
+    fit = [parsed(version) for version in tried if _fits(version, one)]
+    others = [parsed(version) for version in tried if _fits(version, other)]
     return bool(fit) and bool(others) and max(fit) < min(others)
 
 
@@ -103,7 +178,7 @@ def _closer(one: str, other: str) -> bool:
     if one == other or mine is None or theirs is None or mine[3] or theirs[3]:
         return False
     try:
-        version, bound = Version(mine[2]), Version(theirs[2])
+        version, bound = parsed(mine[2]), parsed(theirs[2])
     except ValueError:
         return False
     same = version == bound and mine[1] in "<>" and theirs[1] != mine[1]
@@ -126,7 +201,7 @@ def _named(specifier: str) -> list[str] | None:
     for part in SpecifierSet(specifier):
         text = part.version.removesuffix(".*")
         try:
-            numbers = list(Version(text).release)
+            numbers = list(parsed(text).release)
         except ValueError:  # also a number of more digits than Python converts
             return None  # `===` with text that is not a version: leave it to the installer
         found += [text, ".".join(map(str, [*numbers, 1]))]
@@ -183,7 +258,7 @@ def _parsed(line: str, environments: list[dict[str, str]]) -> Requirement | None
 @lru_cache(maxsize=512)
 def _clauses(specifier: str) -> tuple[_Clause, ...] | None:
     """The clauses of a simple specifier; None for one that `packaging` has to read."""
-    found: dict[tuple[str, Version, bool], _Clause] = {}
+    found: dict[tuple[str, AnyVersion, bool], _Clause] = {}
     for part in specifier.split(",") if specifier.strip() else ():
         match = _CLAUSE.fullmatch(part)
         if match is None:
@@ -195,7 +270,7 @@ def _clauses(specifier: str) -> tuple[_Clause, ...] | None:
         if (family and op not in ("==", "!=")) or (op == "~=" and "." not in text):
             return None
         try:
-            version = Version(text)
+            version = parsed(text)
         except ValueError:  # no version, or one of thousands of digits
             return None
         if (op, version, family) in found:
@@ -205,7 +280,7 @@ def _clauses(specifier: str) -> tuple[_Clause, ...] | None:
     return tuple(found.values())
 
 
-def _holds(seen: Version, clause: _Clause) -> bool:
+def _holds(seen: AnyVersion, clause: _Clause) -> bool:
     op, wanted = clause.op, clause.version
     if clause.family:
         return _in_family(seen, wanted.release) == (op == "==")
@@ -218,7 +293,7 @@ def _holds(seen: Version, clause: _Clause) -> bool:
     return (seen > wanted) == (op == ">")
 
 
-def _in_family(seen: Version, release: tuple[int, ...]) -> bool:
+def _in_family(seen: AnyVersion, release: tuple[int, ...]) -> bool:
     """Whether a version begins with `release`; numbers that it does not have are zero."""
     padded = seen.release + (0,) * len(release)
     return padded[: len(release)] == release

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from packaging.markers import UndefinedEnvironmentName
 from packaging.requirements import Requirement as Parsed
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from attn_doctor.requirement import (
     Requirement,
@@ -18,10 +20,46 @@ from attn_doctor.requirement import (
     combined,
     names_prerelease,
     normal_name,
+    parsed,
     satisfiable,
     satisfies,
     wants_older,
+    without_local,
 )
+
+COMPARED = [
+    "1.0",
+    "1",
+    "1.0.0",
+    "2.7.4.post1",
+    "2.10.0a0",
+    "2.13.0",
+    "02.13",
+    "2.13.0+cpu",
+    "0",
+    "1!2",
+]
+
+
+@pytest.mark.parametrize("one", COMPARED)
+@pytest.mark.parametrize("other", COMPARED)
+def test_versions_compare_as_those_of_packaging(one: str, other: str) -> None:
+    for compare in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
+        assert compare(parsed(one), parsed(other)) == compare(Version(one), Version(other))
+    assert parsed(one).release == Version(one).release
+    assert str(without_local(one)) == Version(one).public
+
+
+def test_an_equal_version_has_the_same_hash() -> None:
+    assert len({parsed("1"), parsed("1.0"), parsed("1.0.0")}) == 1
+
+
+@pytest.mark.parametrize("text", ["", "1.", "one", "2.4-custom", "2.1+", "9" * 5000])
+def test_what_is_no_version_is_refused(text: str) -> None:
+    for read in (parsed, without_local):
+        with pytest.raises(ValueError):  # noqa: PT011 - of `packaging`, or of `int`
+            read(text)
+
 
 ENVIRONMENT = {
     "os_name": "posix",

@@ -73,33 +73,24 @@ def _ran_plain(words: Sequence[str]) -> bool:
 
 
 def _import_packages() -> None:
-    """Import msgspec, packaging and `subprocess` without modules that a check does not need.
+    """Import msgspec and `subprocess` without modules that a check does not need.
 
-    msgspec takes typing_extensions where it is installed, and does without it elsewhere: 5 ms. From
-    Python 3.13 on packaging marks a property as deprecated, for which Python imports inspect: 6 ms.
+    msgspec takes typing_extensions where it is installed, and does without it elsewhere: 5 ms.
     """
-    import warnings
-
     from attn_doctor.lean_imports import put_off
 
     name = "typing_extensions"
     hidden = name not in sys.modules
-    marks = getattr(warnings, "deprecated", None)
     if hidden:
         sys.modules[name] = None  # type: ignore[assignment]
-    if marks is not None:
-        warnings.deprecated = lambda _: lambda function: function  # type: ignore[attr-defined]
     try:
         with put_off():
             import msgspec  # noqa: F401
-            import packaging.version  # noqa: F401
 
             from attn_doctor import processes  # noqa: F401
     finally:
         if hidden:
             del sys.modules[name]
-        if marks is not None:
-            warnings.deprecated = marks  # type: ignore[attr-defined]
 
 
 def with_folder(words: Sequence[str]) -> list[str]:

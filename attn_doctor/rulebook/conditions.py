@@ -18,12 +18,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from packaging.version import InvalidVersion
-from packaging.version import Version as ParsedVersion
 
 from attn_doctor.errors import RuleError
 from attn_doctor.json_files import JsonError, decode
-from attn_doctor.requirement import names_prerelease, satisfies
+from attn_doctor.requirement import AnyVersion, names_prerelease, parsed, satisfies, without_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,11 +38,12 @@ _OPPOSITE = {
     "in": "not in", "not in": "in", "contains": "without", "satisfies": "not",
     "matches": "not matching", "is known": "unknown", "is unknown": "known",
 }  # fmt: skip
-_LINE = re.compile(
+# Compiled where it is needed: an index holds parsed lines.
+_LINE = (
     r"(?P<fact>[a-z_][\w.]*) +(?P<op>==|!=|<=|>=|<|>|not in|in|contains|satisfies|matches) +"
     r"(?P<value>.+)|(?P<known>[a-z_][\w.]*) +(?P<is>is (?:un)?known)"
 )
-_NAME = re.compile(r"[a-z_]\w*(?:\.\w+)+")
+_NAME = r"[a-z_]\w*(?:\.\w+)+"
 #: Operators that can follow each kind of fact.
 _OPERATORS = {
     "version": {*_ORDERS, "in", "not in", "satisfies", "matches"},
@@ -78,7 +77,7 @@ class Condition(Struct, frozen=True, array_like=True):
             return None
         try:
             return _compare(self.kind, self.op, seen, wanted)
-        except ValueError:  # packaging: InvalidVersion, InvalidSpecifier
+        except ValueError:  # no version, or no specifier
             # A version such as `unknown` or `2.4-custom`: it was read, but cannot be compared.
             return None
 
@@ -114,14 +113,24 @@ def show(value: Any) -> str:
 
 def conjunction(truths: Iterable[bool | None]) -> bool | None:
     """Kleene's *and*: false if any is false, else unknown if any is unknown."""
-    seen = list(truths)
-    return False if False in seen else None if None in seen else True
+    result: bool | None = True
+    for truth in truths:  # what follows a false one is not evaluated
+        if truth is False:
+            return False
+        if truth is None:
+            result = None
+    return result
 
 
 def disjunction(truths: Iterable[bool | None]) -> bool | None:
     """Kleene's *or*: true if any is true, else unknown if any is unknown."""
-    seen = list(truths)
-    return True if True in seen else None if None in seen else False
+    result: bool | None = False
+    for truth in truths:  # what follows a true one is not evaluated
+        if truth is True:
+            return True
+        if truth is None:
+            result = None
+    return result
 
 
 def negation(truth: bool | None) -> bool | None:
@@ -134,7 +143,7 @@ def parse(line: str, facts: Mapping[str, Fact], element: str = "") -> Condition:
 
     Raises `RuleError` that says what is wrong and, for a misspelt fact, the nearest name.
     """
-    match = _LINE.fullmatch(line.strip())
+    match = re.fullmatch(_LINE, line.strip())
     if match is None:
         operators = " ".join((*_ORDERS, *_WORDS, "is known", "is unknown"))
         raise RuleError(f"{line!r} is not `fact operator value`; operators: {operators}")
@@ -146,7 +155,7 @@ def parse(line: str, facts: Mapping[str, Fact], element: str = "") -> Condition:
     if op not in _OPERATORS[kind]:
         operators = " ".join(sorted(_OPERATORS[kind]))
         raise RuleError(f"`{op}` does not fit {name}, a {kind}; use one of {operators}")
-    if _NAME.fullmatch(text):
+    if re.fullmatch(_NAME, text):
         other = _kind(text, facts, element)
         _check_pair(name, kind, op, text, other)
         return Condition(name, op, kind, None, text)
@@ -201,7 +210,7 @@ def _check_value(name: str, kind: str, op: str, value: Any) -> None:
         elif kind == "version":
             for version in value if isinstance(value, list) else [value]:
                 # The empty version means that there is none.
-                _ = version and ParsedVersion(version)
+                _ = version and parsed(version)
     except (ValueError, re.error) as error:
         raise RuleError(f"{name} {op} {_written(value)}: {error}") from None
 
@@ -245,18 +254,18 @@ def _ordered(op: str, seen: str, wanted: str) -> bool:
         # The empty version means that there is none; it equals only itself and has no order.
         if op in ("==", "!="):
             return (seen == wanted) == (op == "==")
-        raise InvalidVersion(seen or wanted)
+        raise ValueError(seen or wanted)
     return _apply(op, _version(seen, "+" in wanted), _version(wanted, True))
 
 
 @lru_cache(maxsize=512)
-def _version(text: str, local: bool) -> ParsedVersion:
-    parsed = ParsedVersion(text)
+def _version(text: str, local: bool) -> AnyVersion:
     if local:
-        return parsed
+        return parsed(text)
+    version = without_local(text)
     # Pre-release and development parts go, post-releases (`2.7.4.post1`) stay.
-    post = "" if parsed.post is None else f".post{parsed.post}"
-    return ParsedVersion(".".join(map(str, parsed.release)) + post)
+    post = "" if version.post is None else f".post{version.post}"
+    return parsed(".".join(map(str, version.release)) + post)
 
 
 @lru_cache(maxsize=512)

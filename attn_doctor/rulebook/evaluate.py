@@ -143,7 +143,8 @@ def denial(rule: Rule, lookup: FactLookup) -> str:
 
 
 def _applies(rule: Rule, lookup: FactLookup) -> bool | None:
-    return conjunction((_on_platform(rule, lookup.facts), lookup.truth(rule.applies)))
+    here = _on_platform(rule, lookup.facts)
+    return False if here is False else conjunction((here, lookup.truth(rule.applies)))
 
 
 def _on_platform(rule: Rule, facts: Facts) -> bool | None:

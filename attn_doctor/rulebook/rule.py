@@ -5,6 +5,7 @@ generated from them; an unknown key is an error. `Rule` is the same with its con
 """
 
 import re
+from collections.abc import Iterator
 from datetime import date
 from typing import Annotated, Any, Literal
 
@@ -186,11 +187,15 @@ class Group(Struct, frozen=True):
 
     def truth(self, lookup: Lookup, *, partial: bool = False) -> bool | None:
         """All, any and none of its lines under Kleene's logic; an empty group is true."""
-        parts = [line.truth(lookup, partial=partial) for line in self.all]
+        return conjunction(self._parts(lookup, partial))
+
+    def _parts(self, lookup: Lookup, partial: bool) -> Iterator[bool | None]:
+        for line in self.all:
+            yield line.truth(lookup, partial=partial)
         if self.any:
-            parts.append(disjunction(line.truth(lookup, partial=partial) for line in self.any))
-        parts.extend(negation(line.truth(lookup, partial=partial)) for line in self.none)
-        return conjunction(parts)
+            yield disjunction(line.truth(lookup, partial=partial) for line in self.any)
+        for line in self.none:
+            yield negation(line.truth(lookup, partial=partial))
 
 
 class Way(Struct, frozen=True, array_like=True):

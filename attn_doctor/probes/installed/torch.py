@@ -313,11 +313,13 @@ def _installation_error(
 
 def _agree(metadata: str, file: str) -> bool:
     """Whether both versions agree. Metadata of PyPI's wheels omit the local part (`+cu130`)."""
+    if metadata == file:
+        return True
     from packaging.version import Version
 
     try:
         one, other = Version(metadata), Version(file)
     except ValueError:  # also a number of more digits than Python converts
-        return metadata == file
+        return False
     same_local = one.local is None or other.local is None or one.local == other.local
     return one.public == other.public and same_local

@@ -130,6 +130,8 @@ _LONG = 200
 
 #: Words that may be random. Not a part of a path.
 _WORD = _START + r"(?<![+.~%/\\-])[A-Za-z0-9_+-][A-Za-z0-9_+/-]{23,}={0,2}"
+#: The least length of a `_WORD`.
+_WORD_LENGTH = 24
 _DIGEST = r"(?i)(?:sha(?:1|224|256|384|512)|md5|blake2b)[=:-]"
 #: GPU-8f0c6b0e-2c2f-4b43-9d1b-0c8b8a3f4f11, names of C++ functions and templates, and paths with
 #: the key of a cache entry: base32 of a digest.
@@ -163,9 +165,11 @@ def redact(text: str) -> str:
     for marker, rest, _ in SHAPES:
         if marker in text:
             text = _without_shape(text, marker, rest)
-    if len(text) >= UNMARKED_LENGTH and ("." in text or ":" in text):
+    # Both are one word of many letters, which few pages have.
+    longest = max(map(len, text.split()), default=0)
+    if longest >= UNMARKED_LENGTH and ("." in text or ":" in text):
         text = _unmarked().sub(HIDDEN, text)
-    return re.sub(_WORD, _unless_ordinary, text)
+    return re.sub(_WORD, _unless_ordinary, text) if longest >= _WORD_LENGTH else text
 
 
 def presentable(text: str) -> str:

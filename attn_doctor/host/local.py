@@ -113,23 +113,24 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
 def _recorded(record: str) -> list[tuple[str, int]]:
     """Return what a RECORD lists of the files that `_changed_files` looks at, with their sizes.
 
-    Ends of names are searched in the whole text: of torch's 12,000 lines one in sixteen counts.
+    The text is split at ends of names, not into lines: of torch's 14,000 one in twenty counts.
     """
     found = []
-    record += "\n"
-    for name in (".py", ".so", ".pyd", "/torch_shm_manager"):
-        sign, deepest = f"{name},", 2 if name == ".py" else len(record)
-        at = record.find(sign)
-        while at >= 0:
-            start = record.rfind("\n", 0, at) + 1
-            if record.count("/", start, at) <= deepest:
-                path = record[start : at + len(name)]
-                size = record[at : record.find("\n", at)].rpartition(",")[2].rstrip("\r")
-                counts = size.isdecimal() and len(size) <= 15
-                if counts and not ("," in path or "/test" in path or path.startswith(("/", "."))):
-                    found.append((start, path, int(size)))
-            at = record.find(sign, at + len(sign))
-    return [(path, size) for _, path, size in sorted(found)]
+    for name in (".py", ".pyd" if os.name == "nt" else ".so", "/torch_shm_manager"):
+        deepest = 2 if name == ".py" else len(record)
+        before, *parts = record.split(f"{name},")
+        for part in parts:
+            stem = before.rpartition("\n")[2]
+            before = part
+            if stem.count("/") > deepest:
+                continue
+            # A hash and a size are shorter; a part may hold hundreds of lines.
+            size = part[:200].partition("\n")[0].rpartition(",")[2].rstrip("\r")
+            if not size.isdecimal() or len(size) > 15 or stem[:1] in ("", "/", "."):
+                continue
+            if "," not in stem and "/test" not in stem:
+                found.append((stem + name, int(size)))
+    return found
 
 
 #: Processor → its number in the header of an ELF file.

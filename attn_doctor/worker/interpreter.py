@@ -28,6 +28,7 @@ def describe() -> "dict[str, object]":
     threads = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     # The default scheme of Debian's python3.10 names an include folder that holds no headers.
     include = sysconfig.get_paths("posix_prefix") if os.name == "posix" else sysconfig.get_paths()
+    paths = sysconfig.get_paths()  # once: it goes through a thousand variables
     return {
         "version": sys.version.split()[0].rstrip("+"),
         "implementation": sys.implementation.name,
@@ -45,10 +46,10 @@ def describe() -> "dict[str, object]":
         "pyvenv": os.path.join(root, "pyvenv.cfg") if config else "",
         "include": include["include"],
         "platinclude": include.get("platinclude", include["include"]),
-        "stdlib": sysconfig.get_path("stdlib"),
-        "purelib": sysconfig.get_path("purelib"),
-        "platlib": sysconfig.get_path("platlib"),
-        "scripts": sysconfig.get_path("scripts"),
+        "stdlib": paths["stdlib"],
+        "purelib": paths["purelib"],
+        "platlib": paths["platlib"],
+        "scripts": paths["scripts"],
         "user_site": user,
         "user_site_enabled": user_enabled,
         "reads_pythonpath": not limited,

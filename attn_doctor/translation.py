@@ -76,6 +76,7 @@ _LOOSE = (" · ", "; ")
 _SENTENCES = re.compile(r"(?<=[.:])\s+(?=[A-Z`])")
 #: A name that stays, perhaps with a version.
 _NAME = re.compile(r"\S+(?: \d\S*)?")
+_CODE = re.compile("`[^`]*`")
 #: A colour or a link of a terminal, and what is not translated.
 _STYLE = re.compile(rf"(\x1b\[[\d;]*m|\x1b\]8;;[^\x1b]*\x1b\\|{AS_IT_IS}[^{AS_IT_IS}]*{AS_IT_IS})")
 #: What stands before the text of a line.
@@ -102,6 +103,8 @@ class Catalogue(Struct, frozen=True):
     """English text → translation, with values named in braces."""
     templates: tuple[tuple[str, str], ...]
     """The longest literal part of each text with values, and the text; the longest first."""
+    coded: dict[str, str]
+    """Text without what its backticks hold → the text, of all texts with code and no value."""
 
 
 @cache
@@ -113,7 +116,8 @@ def catalogue(language: str) -> Catalogue:
         texts = decode(content, dict[str, str])
     found = [(max(_literals(text), key=len), text) for text in texts if SLOT.search(text)]
     found.sort(key=lambda one: -len("".join(_literals(one[1]))))
-    return Catalogue(texts, tuple(found))
+    coded = {_CODE.sub("`", one): one for one in texts if "`" in one and not SLOT.search(one)}
+    return Catalogue(texts, tuple(found), coded)
 
 
 def _literals(text: str) -> list[str]:
@@ -171,8 +175,19 @@ def _found(text: str, known: Catalogue, deep: int) -> str | None:
 def _exact(text: str, known: Catalogue, deep: int) -> str | None:
     """The translation of a text that a catalogue has, with its values; None if it has none."""
     words = " ".join(text.split())
-    found = known.texts.get(words) or _from_template(words, known, deep) if words else None
+    if not words:
+        return None
+    found = known.texts.get(words) or _from_template(words, known, deep) or _coded(words, known)
     return None if found is None else _filling(found, text)
+
+
+def _coded(words: str, known: Catalogue) -> str | None:
+    """The translation of a text that the catalogue has with another command for this machine."""
+    text = known.coded.get(_CODE.sub("`", words)) if "`" in words else None
+    if text is None:
+        return None
+    here = dict(zip(_CODE.findall(text), _CODE.findall(words), strict=True))
+    return _CODE.sub(lambda code: here.get(code[0], code[0]), known.texts[text])
 
 
 def _filling(said: str, text: str) -> str:
@@ -277,6 +292,7 @@ def _aside(words: str, known: Catalogue, deep: int) -> str | None:
     found = _exact(title, known, deep) if opened else None
     if found is None:
         return None
+    subject = known.texts.get(subject, subject)
     return found + known.texts.get("(", " (") + subject + known.texts.get(")", ")")
 
 

@@ -92,8 +92,9 @@ def test_a_translation_of_a_changed_text_is_stale(
     monkeypatch.setitem(
         translations["stale"].__globals__,
         "catalogue",
-        lambda _: translation.Catalogue(texts, ()),
+        lambda _: translation.Catalogue(texts, (), {}),
     )
+    monkeypatch.setitem(translations["share"].__globals__, "general_texts", frozenset)
     assert translations["stale"]("hi") == [f"{current} zebra", "{count} zebras"]
     done, every = translations["share"]("hi")
     assert done == 1
@@ -164,6 +165,25 @@ def test_in_english_no_catalogue_is_loaded(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(translation, "catalogue", refused)
     assert Terminal().wrap("no problems", 0) == ["no problems"]
+
+
+def test_a_text_with_another_command_is_translated() -> None:
+    text = "`attn-doctor rules list` shows them"
+    assert say(text, "hi") == "`attn-doctor rules list` सब दिखाता है"
+    assert (
+        say(text.replace("rules", "here rules"), "hi")
+        == "`attn-doctor here rules list` सब दिखाता है"
+    )
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_reason_with_a_colon_and_the_rules_behind_it(name: str) -> None:
+    reason = "/a cannot be read: Permission denied"
+    said = Terminal(language=name).joined(reason, "7 rules")
+    assert said.startswith(say(reason, name))
+    assert said.endswith(say("7 rules", name))
+    assert "denied" not in said
+    assert "rules" not in said
 
 
 def test_a_title_is_translated_beside_its_subject() -> None:

@@ -67,6 +67,13 @@ def rule_texts() -> frozenset[str]:
     return frozenset(" ".join(text.split()) for text in texts if text)
 
 
+@cache
+def general_texts() -> frozenset[str]:
+    """Those of texts with facts as `explain` shows them for no machine in particular."""
+    texts = {" ".join(in_general(text).split()) for text in rule_texts()}
+    return frozenset(filter(None, texts - rule_texts()))
+
+
 def _texts_of(rule: Rule) -> Iterator[str]:
     yield from (rule.title, rule.why)
     for fix in rule.fixes:
@@ -186,8 +193,7 @@ def _name(value: ast.AST | None) -> str:
 
 def stale(language: str) -> list[str]:
     """English texts of a catalogue that neither a rule nor the program has."""
-    ours = rule_texts() | {" ".join(in_general(text).split()) for text in rule_texts()}
-    ours |= table_texts() | set(help_texts())
+    ours = rule_texts() | general_texts() | table_texts() | set(help_texts())
     return [
         text
         for text in catalogue(language).texts
@@ -197,7 +203,9 @@ def stale(language: str) -> list[str]:
 
 def share(language: str) -> tuple[int, int]:
     """How many texts of rules a language has, and how many there are."""
-    return len(rule_texts() & catalogue(language).texts.keys()), len(rule_texts())
+    known = rule_texts() & catalogue(language).texts.keys()
+    general = [text for text in general_texts() if _has(text, language)]
+    return len(known) + len(general), len(rule_texts() | general_texts())
 
 
 def _strings(table: object) -> Iterator[str]:

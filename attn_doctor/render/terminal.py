@@ -72,6 +72,12 @@ class Terminal(Struct, frozen=True):
 
         return say(text, self.language)
 
+    def joined(self, before: str, behind: str) -> str:
+        """Two texts with a colon between, each in the language of this terminal."""
+        colon = self.say(":")
+        # A full-width colon has its own space.
+        return self.say(before) + colon + (" " if colon.isascii() else "") + self.say(behind)
+
     def pad(self, text: str, columns: int) -> str:
         """`text` in the language of this terminal, filled to a width in columns."""
         text = self.say(text)

@@ -115,7 +115,8 @@ def verdict(match: RankedCause, found: Explanation) -> str:
 
 def _further(match: RankedCause, found: Explanation, terminal: Terminal) -> Iterator[str]:
     place, title = terminal.say(f"{_place(match, found)}:"), terminal.say(match.title)
-    words = f"{place} {title} [{match.rule}; {terminal.say(match.verdict)}]"
+    behind = " " if place.endswith(":") else ""  # a full-width colon has its own space
+    words = f"{place}{behind}{title} {terminal.say(f'[{match.rule}; {match.verdict}]')}"
     yield from terminal.beside("  - ", words, 4)
 
 

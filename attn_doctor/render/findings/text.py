@@ -281,7 +281,7 @@ def _unchecked(diagnosis: Diagnosis, terminal: Terminal, verbose: bool) -> Itera
     yield terminal.style(f"? {plural(total, 'rule')} could not be checked", "bold")
     for reason, rules in reasons.items():
         named = ", ".join(rules) if verbose or len(rules) < 4 else f"{len(rules)} rules"
-        yield from terminal.wrap(clean(f"{reason}: {named}"), 2)
+        yield from terminal.wrap(terminal.joined(clean(reason), clean(named)), 2)
     yield ""
 
 

@@ -26,6 +26,8 @@ TABLES = {
     "releases": "Newest releases that the rules know",
 }
 _NOTED = ("schema", "checked", "newest")
+#: Characters of a cell that may stand in a narrow column.
+_SHORT = 40
 
 
 def pages(folder: Path, others: Mapping[str, str]) -> dict[str, str]:
@@ -98,16 +100,22 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"| {' | '.join(columns)} |"
     yield "|" + " --- |" * len(columns)
     for row in rows:
-        yield f"| {' | '.join(_cell(row.get(column, '')) for column in columns)} |"
+        yield f"| {' | '.join(_wide(_cell(row.get(column, ''))) for column in columns)} |"
     yield ""
 
 
-def _cell(value: Any) -> str:
+def _wide(cell: str) -> str:
+    """A cell whose column keeps a width to read it in, if it holds a list."""
+    shown = re.sub(r"\]\([^)]*\)", "]", cell)
+    return f'<div class="wide">{cell}</div>' if len(shown) > _SHORT else cell
+
+
+def _cell(value: Any, between: str = "<br>") -> str:
     if isinstance(value, dict):
-        return "<br>".join(f"{escaped(key)}: {_cell(one)}" for key, one in value.items())
+        return between.join(f"{escaped(key)}: {_cell(one)}" for key, one in value.items())
     if isinstance(value, list):
         nested = any(isinstance(one, (list, dict)) for one in value)
-        return ("<br>" if nested else ", ").join(map(_cell, value))
+        return ("<br>" if nested else ", ").join(_cell(one, ", ") for one in value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from attn_doctor.backends.readiness import Answer, Matrix, Row
@@ -47,10 +48,18 @@ def matrix_table(matrix: Matrix, facts: Facts) -> Html:
         f"{subject(matrix)}: {head(matrix)}",
         ["backend", *map(label, matrix.calls)],
         (
-            [tag("code", row.name), *(_cell(answer, facts) for answer in row.answers)]
+            [tag("code", *_parts(row.name)), *(_cell(answer, facts) for answer in row.answers)]
             for row in shown_rows(matrix)
         ),
     )
+
+
+def _parts(name: str) -> Iterator[str]:
+    """A name that may go on in a new line behind an underscore."""
+    first, *rest = re.split("(?<=[a-z0-9]_)", name)
+    yield first
+    for part in rest:
+        yield from (Html("<wbr>"), part)
 
 
 def _cell(answer: Answer, facts: Facts) -> Html:

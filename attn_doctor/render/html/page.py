@@ -78,7 +78,8 @@ ol.log li.left{color:var(--muted)}
 position:sticky;left:.8rem;max-width:calc(100cqw - 6rem)}
 @media (min-width:60rem){td.state{white-space:nowrap}}
 @media (max-width:36rem){dl div{display:block}dd{margin-bottom:.3rem}table{font-size:.78rem}
-th,td,td.state{padding:.25rem .3rem}th[scope=row]{max-width:7rem;overflow-wrap:anywhere}}
+th,td,td.state{padding:.25rem .3rem}
+th[scope=row]{min-width:5.2rem;max-width:7rem;overflow-wrap:anywhere}}
 @media print{background:#fff;font-size:10pt;article,tr{break-inside:avoid}
 pre,ol.log li{white-space:pre-wrap;width:auto}.scroll,ol.log{overflow:visible}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}a{color:inherit}}

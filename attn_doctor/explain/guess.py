@@ -51,6 +51,10 @@ _NATIVE = re.compile(
     r".{0,80}?(?P<path>(?:[A-Za-z]:)?[\w./\\+-]{1,300}\.(?:pyd|dll|so(?:\.\d+)*))"
     r"(?:\(0x[0-9A-Fa-f]|![\w?:]|\)$)"
 )
+#: The exception directly below a frame without its code.
+_RAISED_BELOW = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b(?::|$)")
+#: A file of a model or a program with its attention, which calls a component.
+_CALLER = re.compile(r"(?i)(?:attn|attention)[^/]*$")
 #: The header of a stack that begins with the innermost frame.
 _REVERSED = "(most recent call first)"
 #: The lines of ComfyUI's report that hold the exception and its message, and the end of a build.
@@ -330,7 +334,8 @@ def _frames_as_printed(lines: Sequence[str]) -> Iterator[_Frame]:
             ),
             "",
         )
-        yield _Frame(path, number, function, "" if _FRAME.match(code) else code.strip())
+        other = _FRAME.match(code) or _RAISED_BELOW.match(code)
+        yield _Frame(path, number, function, "" if other else code.strip())
 
 
 def _at_its_frame(failure: _Failure, frame: _Frame | None, lines: Sequence[LogLine]) -> _Failure:
@@ -396,7 +401,8 @@ def _inmost(failure: _Failure, components: Sequence[Component]) -> tuple[Compone
                 return one, frame
             if frame.native and one.is_named_in(frame.path.rsplit("/", 1)[-1]):
                 return one, frame
-        if not frame.native and not component_table().is_neutral(frame.path):
+        passes_on = component_table().is_neutral(frame.path) or _CALLER.search(frame.path)
+        if not frame.native and not passes_on:
             return None
     return None
 

@@ -22,6 +22,7 @@ class LogSignals(Struct, frozen=True):
     benign: re.Pattern[str]
     fatal: re.Pattern[str]
     progress: re.Pattern[str]
+    chosen: re.Pattern[str]
     optional_causes: frozenset[str]
     memory_causes: frozenset[str]
 

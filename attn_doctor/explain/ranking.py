@@ -90,6 +90,9 @@ def log_end(file: str, trace: TraceLog) -> LogEnd:
     if fatal is not None and fatal.number > max((line.number for line in message), default=0):
         return LogEnd(file, fatal.text, fatal.number, fatal.number, progress, before)
     if not message:
+        if any(log_signals().chosen.search(line.text) for line in trace.lines):
+            # The program says which attention it uses, and nothing fails.
+            progress = trace.lines[-1].number + 1
         return LogEnd(file, progress=progress)
     numbers = [line.number for line in message]
     text = "\n".join(line.text for line in message)
@@ -196,7 +199,15 @@ def relevant(
 ) -> list[SymptomMatch]:
     """The matches without those that report no failure, or precede an unrelated one."""
     kept = [match for match in matches if not _is_incidental(match, matches, rules, ends)]
-    return [match for match in kept if not any(end.has_survived(match) for end in ends)]
+    kept = [match for match in kept if not any(end.has_survived(match) for end in ends)]
+    # What only warnings say does not explain the exception in which the log ends.
+    return [] if all(_is_warned_of(match, ends) for match in kept) else kept
+
+
+def _is_warned_of(match: SymptomMatch, ends: Sequence[LogEnd]) -> bool:
+    """The match is in a warning, and its log ends in an exception after it."""
+    after = any(end.file == match.file and match.line < end.first for end in ends)
+    return after and match.position.kind is LineKind.WARNING
 
 
 def _is_incidental(

@@ -242,6 +242,28 @@ def test_no_component(guessed: Callable[[str], Guess | None], log: str) -> None:
     assert guessed(log) is None
 
 
+@pytest.mark.parametrize("file", ["my_attention.py", "attn_processor.py"])
+def test_a_file_with_attention_of_the_program_passes_a_call_on(
+    guessed: Callable[[str], Guess | None], file: str
+) -> None:
+    log = FLASH + f'  File "/app/{file}", line 3, in mask\n    return q[9]\n'
+    guess = guessed(log + "IndexError: index 9 is out of bounds")
+    assert guess is not None
+    assert guess.component == "flash-attn-2"
+    other = log.replace(file, "optimizer.py")
+    assert guessed(other + "IndexError: index 9 is out of bounds") is None
+
+
+def test_the_exception_below_a_frame_is_not_its_code(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    frame = 'File "/app/run.py", line 3, in run\n'
+    log = f"{frame}RuntimeError: scaled_dot_product_attention( got no query"
+    guess = guessed(log)
+    assert guess is not None
+    assert guess.line == 2
+
+
 def test_a_log_that_ends_before_the_message(guessed: Callable[[str], Guess | None]) -> None:
     log = (
         FLASH + f'  File "{SITE}/torch/_ops.py", line 5, in __call__\n    return self._op(*args)\n'

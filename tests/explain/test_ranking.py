@@ -188,3 +188,14 @@ def test_a_note_on_an_optional_package_is_no_cause_of_a_run_that_goes_on(
 ) -> None:
     rule("a/b", "package-not-installed", "flash_attn not found, install it")
     assert bool(explained(log).matches) is claimed
+
+
+def test_a_program_that_says_which_attention_it_uses_needs_no_other_package(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "package-not-installed", "xFormers not available")
+    note = "xFormers not available\n"
+    assert explained(note).matches
+    assert not explained(f"Using pytorch attention\n{note}").matches
+    failed = "Traceback (most recent call last):\nImportError: xFormers not available\n"
+    assert explained(f"Using pytorch attention\n{note}{failed}").matches

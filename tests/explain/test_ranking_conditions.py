@@ -156,6 +156,15 @@ def test_an_end_that_another_match_explains_drops_nothing(line: int, stays: bool
     assert not kept(a_match(), elsewhere, end=UNRELATED)
 
 
+def test_a_warning_does_not_explain_the_exception_in_which_a_log_ends() -> None:
+    warning = a_match(kind=LineKind.WARNING)
+    error = a_match("c/d", kind=LineKind.ERROR, line=2)
+    assert not kept(warning, end=FAILURE)
+    assert kept(warning, error, end=FAILURE)
+    assert kept(warning)
+    assert kept(a_match(kind=LineKind.WARNING, line=11), end=FAILURE)
+
+
 def test_a_lack_of_memory_may_come_from_some_causes() -> None:
     memory = LogEnd("a.log", "torch.OutOfMemoryError: CUDA Out Of Memory", 10, 10)
     assert kept(a_match(), end=memory, cause="flex-not-compiled")

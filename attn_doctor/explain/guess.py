@@ -67,7 +67,7 @@ _MESSAGE_OF = re.compile(r"\s*- \*\*Exception Message:\*\*")
 _POINTER = re.compile(r"^\s*(?:-+> ?\d*|❱ ?\d+ ?[│|]?|\d+ [│|]?)\s*")
 #: A line that reports a failure, and does not only mention one.
 _REPORTS = (
-    r"\b[A-Z]\w*(?:Error|Exception)\b ?:|\b(?:error|ERROR|fatal|FATAL)\b ?:(?!\s*$)"
+    r"\b[A-Z]\w*(?:Error|Exception)\b ?:|\b(?:error|ERROR|fatal|FATAL)\b {0,3}:(?!\s*$)"
     r"|[Cc]annot import name '|[Aa]ssertion\b.*failed|failed assertion|\bFailed to compile\b"
     r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|\bException raised from \w"
     r"|\bterminate called after throwing\b|\bnvcc fatal\b"

@@ -254,6 +254,17 @@ def test_a_file_with_attention_of_the_program_passes_a_call_on(
     assert guessed(other + "IndexError: index 9 is out of bounds") is None
 
 
+def test_nvcc_sets_its_errors_off_with_blanks(guessed: Callable[[str], Guess | None]) -> None:
+    log = """\
+In file included from /tmp/build/csrc/qattn/qk_int_sv_f16_cuda_sm80.cu:17:
+fatal   : Could not open input file /tmp/tmpxft.ii
+[1/2] /usr/local/cuda/bin/nvcc -c /tmp/build/csrc/fused.cu -o /tmp/sageattention._fused/fused.o
+"""
+    guess = guessed(log)
+    assert guess is not None
+    assert (guess.component, guess.line) == ("sage", 2)
+
+
 def test_the_exception_below_a_frame_is_not_its_code(
     guessed: Callable[[str], Guess | None],
 ) -> None:

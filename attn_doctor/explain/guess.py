@@ -109,7 +109,7 @@ _COMPILED = re.compile(
     r"|Command .{1,3}ninja\b[^\n]{0,60}-C['\"]?,? ['\"]?(?P<folder>[^'\"\n]{1,300})"
 )
 _FIRST_ERROR = re.compile(
-    r"\b(?:fatal )?error\b ?[:C](?!\s*$)(?! subprocess-exited-with-error)"
+    r"\b(?:fatal )?error\b ?[:C](?!\s*$)(?! (?:subprocess-exited-with|failed-wheel-build))"
     r"|\bError: (?! +×)|\bCMake Error\b"
 )
 #: What the setup of flash-attn prints outside a checkout, before it goes on.

@@ -199,3 +199,13 @@ def test_a_program_that_says_which_attention_it_uses_needs_no_other_package(
     assert not explained(f"Using pytorch attention\n{note}").matches
     failed = "Traceback (most recent call last):\nImportError: xFormers not available\n"
     assert explained(f"Using pytorch attention\n{note}{failed}").matches
+
+
+def test_a_note_that_the_run_goes_on_does_not_explain_a_crash(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "torch-cpu-only", "Error running fast attention")
+    note = "Error running fast attention: no. Falling back to native attention.\n"
+    assert explained(note).matches
+    for crash in ("Fatal Python error: Aborted", "Segmentation fault (core dumped)"):
+        assert not explained(f"{note}{crash}\n").matches

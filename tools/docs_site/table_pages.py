@@ -115,7 +115,9 @@ def _cell(value: Any, between: str = "<br>") -> str:
         return between.join(f"{escaped(key)}: {_cell(one)}" for key, one in value.items())
     if isinstance(value, list):
         nested = any(isinstance(one, (list, dict)) for one in value)
-        return ("<br>" if nested else ", ").join(_cell(one, ", ") for one in value)
+        between = "<br>" if nested else ", "
+        # The last ones may be empty: no newest release is known.
+        return between.join(_cell(one, ", ") for one in value).rstrip(", ")
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = str(value)

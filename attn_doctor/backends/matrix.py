@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -145,7 +146,7 @@ def answer_of(
     )
     evaluator = Evaluator(facts, catalogue, context, by_rule(findings), direct=True)
     found = catalogue.backend(backend)
-    return evaluator.answer(found, call, tuple(_of_packages(found, "")))
+    return evaluator.answer(found, call, _of_packages(found.package, "", flex="flex" in found.tags))
 
 
 def _listed(facts: Facts, framework: Framework) -> Collection[str] | None:
@@ -202,15 +203,14 @@ def _more(
     listed: Collection[str] | None,
 ) -> tuple[Requirement, ...]:
     """The requirements that come with a name, beside those of its backend."""
-    own = {one.id: one for one in catalogue.requirements}
     known = _of_name(name, framework, catalogue)
     if listed is not None and "/" not in name.name:
         # The source has decided, and the table knows nothing of this release.
         known = () if name.name in listed else (replace(known[0], needs=Group(), never=True),)
     return (
         *known,
-        *(own[id] for id in name.requires),
-        *_of_packages(backend, framework.name),
+        *(one for id in name.requires for one in catalogue.requirements if one.id == id),
+        *_of_packages(backend.package, framework.name, flex="flex" in backend.tags),
     )
 
 
@@ -259,9 +259,17 @@ def _of_name(name: Name, framework: Framework, catalogue: Catalogue) -> tuple[Re
     return tuple(found)
 
 
-def _of_packages(backend: Backend, framework: str) -> Iterator[Requirement]:
-    """Yield the requirements that the packages behind a row can be imported and loaded."""
-    names = ("torch", framework, *filter(None, [backend.package]))
+@cache
+def _of_packages(behind: str, framework: str, *, flex: bool) -> tuple[Requirement, ...]:
+    """The requirements that the packages behind a row can be imported and loaded.
+
+    `behind`: the package of the backend, or empty text. `flex`: it is FlexAttention.
+    """
+    return tuple(_loadable(behind, framework, flex))
+
+
+def _loadable(behind: str, framework: str, flex: bool) -> Iterator[Requirement]:
+    names = ("torch", framework, *filter(None, [behind]))
     for package in dict.fromkeys(one for one in names if one in Facts.__struct_fields__):
         yield _empty(f"{package}-importable", package, "import_error", "imported", _IMPORT)
         yield Requirement(
@@ -276,10 +284,10 @@ def _of_packages(backend: Backend, framework: str) -> Iterator[Requirement]:
             needs=Group(all=(Condition(f"{package}.import_error", "==", "text", ""),)),
             by="package",
         )
-    if "flex" in backend.tags:
+    if flex:
         yield _empty("flex-importable", "torch", "flex_import_error", "imported", _IMPORT)
-    if backend.package:
-        yield _empty(f"{backend.package}-loadable", backend.package, "load_error", "loaded", _LOAD)
+    if behind:
+        yield _empty(f"{behind}-loadable", behind, "load_error", "loaded", _LOAD)
 
 
 def _empty(id: str, package: str, fact: str, verb: str, source: str) -> Requirement:

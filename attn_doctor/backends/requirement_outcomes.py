@@ -72,10 +72,12 @@ class CallLookup(FactLookup):
 
     def __call__(self, name: str) -> Any:
         """The value of a name; None if it is unknown."""
-        head, _, rest = name.partition(".")
-        if head in self._sources:
-            return getattr(self._sources[head], rest)
-        return super().__call__(name)
+        if name not in self._values:
+            head, _, rest = name.partition(".")
+            if head not in self._sources:
+                return super().__call__(name)
+            self._values[name] = getattr(self._sources[head], rest)
+        return self._values[name]
 
     def gap(self, name: str) -> str:
         """Why a value is unknown."""
@@ -102,8 +104,10 @@ def outcome_of(
 
 def _needs_absent_gpu(requirement: Requirement, lookup: FactLookup) -> bool:
     """It needs a generation of GPUs, and there is no GPU: another requirement reports that."""
-    facts = {line.fact for line in (*requirement.needs.all, *requirement.needs.any)}
-    return "driver.best_sm" in facts and lookup("driver.best_sm") == 0
+    if lookup("driver.best_sm") != 0:
+        return False
+    lines = (*requirement.needs.all, *requirement.needs.any)
+    return any(line.fact == "driver.best_sm" for line in lines)
 
 
 def _holds(
@@ -120,12 +124,15 @@ def _holds(
 
 
 class _CallView:
-    """One call: the outcome of each requirement, computed once for all backends."""
+    """One call: the outcome of each requirement, computed once for all backends.
+
+    A requirement is known by its id and text: those that come with a name have its words.
+    """
 
     def __init__(self, lookup: FactLookup) -> None:
         self.lookup = lookup
-        self.outcomes: dict[str, Outcome] = {}
-        self.results: dict[str, RequirementResult] = {}
+        self.outcomes: dict[tuple[str, str], Outcome] = {}
+        self.results: dict[tuple[str, str], RequirementResult] = {}
 
 
 class Evaluator:
@@ -151,6 +158,12 @@ class Evaluator:
             finding
             for rule, finding in found.items()
             if rule not in covered and self._concerns(finding)
+        ]
+        #: Problems with an advisory.
+        self._advised = [
+            (finding, finding.advisory)
+            for finding in found.values()
+            if finding.advisory is not None and finding.verdict is Verdict.PROBLEM
         ]
         self._views: dict[AttentionCall, _CallView] = {}
 
@@ -194,23 +207,23 @@ class Evaluator:
         more: Sequence[Requirement],
         wanted: tuple[Outcome, ...],
     ) -> Iterator[RequirementResult]:
-        if call not in self._views:
-            self._views[call] = _CallView(CallLookup(self._facts, call, self.context))
-        view = self._views[call]
-        for requirement in more:
-            outcome = outcome_of(requirement, view.lookup, self._found)
+        view = self._views.get(call)
+        if view is None:
+            view = self._views[call] = _CallView(CallLookup(self._facts, call, self.context))
+        ids = (*backend.requires, *(backend.compiled if call.compiled else ()))
+        own = [self._requirements[id] for id in ids]
+        if self._direct:
+            own = [one for one in own if one.by != "framework"]
+        for requirement in (*more, *own):
+            key = requirement.id, requirement.text
+            outcome = view.outcomes.get(key)
+            if outcome is None:
+                outcome = outcome_of(requirement, view.lookup, self._found)
+                view.outcomes[key] = outcome
             if outcome in wanted:
-                yield self._result(requirement, outcome, view.lookup)
-        for id in (*backend.requires, *(backend.compiled if call.compiled else ())):
-            requirement = self._requirements[id]
-            if self._direct and requirement.by == "framework":
-                continue
-            if id not in view.outcomes:
-                view.outcomes[id] = outcome_of(requirement, view.lookup, self._found)
-            if view.outcomes[id] in wanted:
-                if id not in view.results:
-                    view.results[id] = self._result(requirement, view.outcomes[id], view.lookup)
-                yield view.results[id]
+                if key not in view.results:
+                    view.results[key] = self._result(requirement, outcome, view.lookup)
+                yield view.results[key]
 
     def _result(
         self, requirement: Requirement, outcome: Outcome, lookup: FactLookup
@@ -277,21 +290,17 @@ class Evaluator:
 
     def _advisories(self, backend: Backend, call: AttentionCall) -> Iterator[RequirementResult]:
         """Known faults without an error message that this call has, or that others have."""
-        for finding in self._found.values():
-            if (
-                finding.advisory is None
-                or finding.verdict is not Verdict.PROBLEM
-                # Not its tags: a fault of one kernel is not that of its family.
-                or backend.name not in finding.backends
-            ):
+        for finding, advisory in self._advised:
+            # Not its tags: a fault of one kernel is not that of its family.
+            if backend.name not in finding.backends:
                 continue
-            certain = concerns(finding.advisory, call)
+            certain = concerns(advisory, call)
             if certain is not False:
                 yield RequirementResult(
                     id=finding.rule,
                     outcome=Outcome.UNSATISFIED,
                     state=Readiness.NOT_READY if certain else Readiness.READY,
-                    text=sentence(finding.advisory, certain=bool(certain)),
+                    text=sentence(advisory, certain=bool(certain)),
                     because=finding.because,
                     silent=True,
                     rule=finding.rule,

@@ -40,9 +40,15 @@ class FactLookup:
         self._element = element
         self._member = member
         self._place = place
+        self._values: dict[str, Any] = {}
 
     def __call__(self, name: str) -> Any:
         """The value of a fact; None if it is unknown."""
+        if name not in self._values:
+            self._values[name] = self._value(name)
+        return self._values[name]
+
+    def _value(self, name: str) -> Any:
         head, _, rest = name.partition(".")
         if head == "env":
             return self.facts.env.get(rest, None if self.partial else "")
@@ -80,6 +86,10 @@ class FactLookup:
         )
 
 
+#: Verdicts that another finding may explain.
+_OPEN = (Verdict.PROBLEM, Verdict.UNKNOWN)
+
+
 def lookups(rule: Rule, facts: Facts, *, partial: bool = False) -> list[FactLookup]:
     """The subjects of a rule: the machine, or each element of its list of facts."""
     if not rule.for_each:
@@ -101,12 +111,16 @@ def evaluate_rules(
 
     `harms`: the rank of causes that do not make a program fail, as `library.harms` gives it.
     """
-    findings = [
-        (rule, _finding(rule, lookup), _packages(rule, lookup))
-        for rule in rules
-        if rule.has_conditions
-        for lookup in lookups(rule, facts)
-    ]
+    machine = FactLookup(facts)  # it keeps the values that many rules ask for
+    findings = []
+    for rule in rules:
+        if not rule.has_conditions:
+            continue
+        for lookup in lookups(rule, facts) if rule.for_each else (machine,):
+            finding = _finding(rule, lookup)
+            # Only these can have a cause, or be one.
+            about = _packages(rule, lookup) if finding.verdict in _OPEN else frozenset()
+            findings.append((rule, finding, about))
     return _ordered(_with_causes(findings), harms or {})
 
 
@@ -305,11 +319,11 @@ def _with_causes(findings: list[tuple[Rule, Finding, frozenset[str]]]) -> list[F
 
     explained = []
     for rule, finding, about in findings:
-        of_extension = about if rule.for_each == "extensions" else frozenset()
-        cause = root(rule.id, frozenset({rule.id}), of_extension)
-        open_question = finding.verdict in (Verdict.PROBLEM, Verdict.UNKNOWN)
-        if open_question and cause != rule.id:
-            finding = replace(finding, caused_by=cause)
+        if finding.verdict in _OPEN:
+            of_extension = about if rule.for_each == "extensions" else frozenset()
+            cause = root(rule.id, frozenset({rule.id}), of_extension)
+            if cause != rule.id:
+                finding = replace(finding, caused_by=cause)
         explained.append(finding)
     return explained
 

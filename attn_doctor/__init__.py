@@ -8,10 +8,11 @@ kernels that were built ahead of time would be compiled again.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
 
 from attn_doctor._version import __version__
 
+#: As in `typing`, which the command line imports after it has put off the collection of garbage.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from attn_doctor.api import (
         BackendNotReady,
@@ -40,7 +41,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # Imported when asked for: the command line has no use for it.
     if name in ("CacheMiss", "require_hit"):
         from attn_doctor.kernels import require_hit

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-_LATER = ("locale", "msgspec.inspect", "platform", "signal", "urllib.parse")
+#: Modules of Windows for which Python searches every folder elsewhere too.
+_ELSEWHERE = () if os.name == "nt" else ("_winapi", "msvcrt", "nt")
+_LATER = ("locale", "msgspec.inspect", "platform", "signal", "textwrap", "urllib.parse")
 
 
 class Later(ModuleType):
@@ -44,12 +46,14 @@ def put_off() -> Iterator[None]:
     if "urllib.parse" in made:
         # `pathlib` asks for it at once too, and uses it for `Path.as_uri` alone.
         made["urllib.parse"].quote_from_bytes = _quote  # type: ignore[attr-defined]
-    sys.modules.update(made)
+    placed: dict[str, ModuleType | None] = {**made}
+    placed |= {name: None for name in _ELSEWHERE if name not in sys.modules}
+    sys.modules.update(placed)  # type: ignore[arg-type]
     try:
         yield
     finally:
-        for name, module in made.items():
-            if sys.modules.get(name) is module:
+        for name, module in placed.items():
+            if sys.modules.get(name, name) is module:
                 del sys.modules[name]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
 
@@ -139,15 +138,37 @@ class Terminal(Struct, frozen=True):
         text = self.say(text)
         if not text.isascii() and any(map(_is_wide, text)):
             return _wrapped_wide(text, max(self.width, indent + 20), indent)
-        lines = textwrap.wrap(
-            _CODE.sub(lambda code: code[0].replace(" ", _UNBROKEN), text),
-            max(self.width, indent + 20),
-            initial_indent=" " * indent,
-            subsequent_indent=" " * indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        text = _CODE.sub(lambda code: code[0].replace(" ", _UNBROKEN), text)
+        lines = filled(text, max(self.width, indent + 20), indent)
         return [line.replace(_UNBROKEN, " ") for line in lines]
+
+
+_BLANKS = str.maketrans(dict.fromkeys("\t\n\v\f\r", " "))
+
+
+def filled(text: str, width: int, indent: int) -> list[str]:
+    """Return the lines that `textwrap.wrap` makes without breaking words.
+
+    Its import takes as long as a probe: it compiles patterns that are for breaking words.
+    """
+    pieces = [one for one in re.split("( +)", text.expandtabs().translate(_BLANKS)) if one]
+    lines: list[str] = []
+    at = 0
+    while at < len(pieces):
+        if lines and not pieces[at].strip():
+            at += 1  # a blank where the line was broken
+        start, left = at, width - indent
+        while at < len(pieces) and len(pieces[at]) <= left:
+            left -= len(pieces[at])
+            at += 1
+        if at == start:
+            at += 1  # a word that is longer than a line
+        line = pieces[start:at]
+        if line and not line[-1].strip():
+            line.pop()
+        if line:
+            lines.append(" " * indent + "".join(line))
+    return lines
 
 
 def _is_wide(character: str) -> bool:

@@ -152,8 +152,8 @@ HEAVY = {
     *("typer", "rich", "click", "typing_extensions", "inspect", "dis", "tokenize"),
     *("logging", "shutil", "hashlib", "difflib", "tempfile", "psutil"),
     *("packaging.specifiers", "packaging.markers", "packaging.requirements"),
-    *("ipaddress", "locale", "platform", "signal", "urllib.parse", "msgspec.inspect"),
-    "attn_doctor.translation",
+    *("ipaddress", "locale", "platform", "signal", "textwrap", "urllib.parse"),
+    *("msgspec.inspect", "attn_doctor.translation"),
 }
 #: Our own modules that only another option, a GPU, a mistake or a fault needs.
 RARE = {

@@ -71,6 +71,14 @@ def test_torch_that_is_slow_to_import_shows_a_slow_machine(
     assert clock.left(0) == pytest.approx(whole * 11 / 9 - 9)
 
 
+def test_a_clock_that_goes_back_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 1, imported=False)
+    clock.step(0, "build")
+    assert clock.left(-0.2) == pytest.approx(12 + 10 + 4 + 0.5 + 0.2)
+    clock.lines.imported(4.0)
+    assert clock.left(0) > 0
+
+
 def test_what_ended_corrects_what_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 3)
     clock.step(0, "build")

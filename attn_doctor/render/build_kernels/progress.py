@@ -139,7 +139,8 @@ def _as_shown(seconds: float) -> float:
 
     A first import also reads the libraries from the disk, and may compile Python's bytecode.
     """
-    return math.sqrt(seconds * IMPORT_SECONDS)
+    # The clock may go back by less than a second when it looks again.
+    return math.sqrt(max(seconds, 0.0) * IMPORT_SECONDS)
 
 
 class Lines(_Times):

@@ -70,11 +70,12 @@ def survived(trace: TraceLog) -> tuple[tuple[int, int], ...]:
             failures.pop()
         if not failures or not failures[-1].traced:
             continue
-        end = failures[-1]
+        end, later = failures[-1], _Later(failures[-1])
+        went_on = _last_sign(trace, failures[0], end)
         found += [
             (trace.lines[one.first].number, trace.lines[one.last].number)
             for one in failures[:-1]
-            if not _follows(one, end) and _went_on(trace, one, end)
+            if one.raised < went_on and not later.follows(one)
         ]
     return tuple(found)
 
@@ -109,34 +110,40 @@ def _failure(trace: TraceLog, number: int, indexes: Sequence[int]) -> _Failure |
     )
 
 
-def _follows(one: _Failure, end: _Failure) -> bool:
-    """Whether the later failure can be a consequence of the earlier one."""
-    said = one.message.split("\n", 1)[0].partition(": ")[2].strip()
-    if len(said) >= _REPEATED and said in end.message:
-        return True
-    if _STICKY.search(one.message) and _STICKY.search(end.message):
-        return True
-    if not _NOT_IMPORTED.search(one.message):
-        return False
-    text = _plain(end.text)
-    named = {_plain(word) for word in _PACKAGE.findall(one.message)}
-    return _ABSENT.search(end.message) is not None or any(
-        name in text for name in named if len(name) >= _NAME
-    )
+class _Later:
+    """The failure that ended a process."""
+
+    def __init__(self, failure: _Failure) -> None:
+        self._message = failure.message
+        self._plain = _plain(failure.text)
+        self._absent = _ABSENT.search(failure.message) is not None
+        self._on_gpu = _STICKY.search(failure.message) is not None
+
+    def follows(self, one: _Failure) -> bool:
+        """Whether it can be a consequence of an earlier failure."""
+        said = one.message.split("\n", 1)[0].partition(": ")[2].strip()
+        if len(said) >= _REPEATED and said in self._message:
+            return True
+        if self._on_gpu and _STICKY.search(one.message):
+            return True
+        if not _NOT_IMPORTED.search(one.message):
+            return False
+        named = {_plain(word) for word in _PACKAGE.findall(one.message)}
+        return self._absent or any(name in self._plain for name in named if len(name) >= _NAME)
 
 
 def _plain(text: str) -> str:
     return re.sub(r"cuda|[-_ .\d]", "", text.lower())
 
 
-def _went_on(trace: TraceLog, one: _Failure, end: _Failure) -> bool:
-    """Whether lines between the two failures show that the program went on."""
-    informed = 0
-    for index in range(one.raised + 1, end.first):
+def _last_sign(trace: TraceLog, first: _Failure, end: _Failure) -> int:
+    """Index of the last place before a failure that shows that the program went on; else -1."""
+    rank, informed = trace.lines[end.first].rank, 0
+    for index in range(end.first - 1, first.raised, -1):
         line, position = trace.lines[index], trace.positions[index]
-        if line.rank != trace.lines[one.raised].rank or _ENDS.search(line.text):
+        if line.rank != rank or _ENDS.search(line.text):
             continue
-        if log_signals().progress.search(line.text):
-            return True
         informed += bool(line.stamped) and position.kind is LineKind.TEXT
-    return informed >= _INFORMED
+        if informed >= _INFORMED or log_signals().progress.search(line.text):
+            return index
+    return -1

@@ -201,13 +201,21 @@ def relevant(
     kept = [match for match in matches if not _is_incidental(match, matches, rules, ends)]
     kept = [match for match in kept if not any(end.has_survived(match) for end in ends)]
     # What only warnings say does not explain the exception in which the log ends.
-    return [] if all(_is_warned_of(match, ends) for match in kept) else kept
+    return [] if all(_is_warned_of(match, rules, ends) for match in kept) else kept
 
 
-def _is_warned_of(match: SymptomMatch, ends: Sequence[LogEnd]) -> bool:
+def _is_warned_of(match: SymptomMatch, rules: Mapping[str, Rule], ends: Sequence[LogEnd]) -> bool:
     """The match is in a warning, and its log ends in an exception after it."""
-    after = any(end.file == match.file and match.line < end.first for end in ends)
-    return after and match.position.kind is LineKind.WARNING
+    cause = rules[match.rule].cause
+    return match.position.kind is LineKind.WARNING and any(
+        end.file == match.file and match.line < end.first and not _uses_up_memory(cause, end)
+        for end in ends
+    )
+
+
+def _uses_up_memory(cause: str, end: LogEnd) -> bool:
+    """The log ends in a lack of memory, which the cause can have."""
+    return cause in log_signals().memory_causes and "memory" in end.text.lower()
 
 
 def _is_incidental(
@@ -239,8 +247,7 @@ def _is_incidental(
         explained = any(
             other.file == end.file and end.first <= other.line <= end.last for other in matches
         )
-        memory = rules[match.rule].cause in signals.memory_causes and "memory" in end.text.lower()
-        if not explained and not memory:
+        if not explained and not _uses_up_memory(rules[match.rule].cause, end):
             return True
     return False
 

@@ -35,7 +35,7 @@ from attn_doctor.wheels.archive import content, open_archive
 PROJECT = "attn-doctor-rules"
 _FOLDER = "attn_doctor_rules"
 #: Files that a wheel may hold, and most bytes of all of them.
-_SUFFIXES = (".json", ".md", ".toml", ".tsv")
+_SUFFIXES = (".json", ".jsonl", ".md", ".toml", ".tsv")
 _LIMIT = 64 << 20
 _FILES = 5000
 #: Seconds for pip.

@@ -51,9 +51,11 @@ def _of_other_torch(one: Extension, facts: Facts) -> Extension:
     wanted, torch = facts.torchvision.requires_torch, facts.torch.version
     if one.package != "torchvision" or not one.loads or not wanted or not torch:
         return one
-    if satisfies(torch, wanted):
+    try:
+        fits = satisfies(torch, wanted)
+    except ValueError:  # one of them cannot be read
         return one
-    return msgspec.structs.replace(one, loads=None, load_error=None)
+    return one if fits else msgspec.structs.replace(one, loads=None, load_error=None)
 
 
 # torchaudio opens libtorchaudio.so, and then _torchaudio.so, which needs it.

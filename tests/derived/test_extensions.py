@@ -130,7 +130,10 @@ def test_main_modules_decide_for_a_package() -> None:
     assert facts(*pair).xformers.loads is True
 
 
-@pytest.mark.parametrize(("wanted", "loads"), [("==2.9.1", None), ("==2.8.0", True), ("", True)])
+@pytest.mark.parametrize(
+    ("wanted", "loads"),
+    [("==2.9.1", None), ("==2.8.0", True), ("", True), ("2.8", True), (f"=={'9' * 5000}", True)],
+)
 def test_torchvision_for_another_torch_is_not_said_to_load(wanted: str, loads: bool | None) -> None:
     vision = msgspec.structs.replace(THERE, requires_torch=wanted)
     found = derive(

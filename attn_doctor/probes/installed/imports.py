@@ -4,7 +4,7 @@ An absent requirement does not always stop an import: torch works without networ
 that an import executes are followed, as text: statements at the left margin, which no condition
 guards, and those of a `try` that raises again. Packages that resolve names on demand
 (`_import_structure`, `_SUBMOD_ATTRS`) are followed by their lists of names. Not seen: imports
-inside functions, `if` and another `try`.
+inside functions, another `if` and another `try`.
 
 Names are looked up too, as text: those that packages that ask for a newer torch import from torch's
 modules, and those that are imported from a package of another version than is required.
@@ -58,6 +58,8 @@ _IF_TORCH, _IF_TORCHAO = (
     rf"(?m)^if is_torch{which}_available\(\):.*\n((?:(?: {{4}}.*)?\n)+)"
     for which in ("(?:_distributed)?", "ao")
 )
+#: Blocks of torch that run where Triton is installed.
+_IF_TRITON = r"(?m)^if has_triton_package\(\):.*\n((?:(?: {4}.*)?\n)+)"
 #: A block whose failure is raised again, as SymPy does where mpmath is missing.
 _RAISED_AGAIN = r"(?m)^try:\n((?:(?: {4}.*)?\n)+)except ImportError.*:\n {4}raise\b"
 #: A word that each of these blocks has, and the block.
@@ -65,6 +67,7 @@ _GUARDS = (
     ("except ImportError", _RAISED_AGAIN),
     ("if is_torch", _IF_TORCH),
     ("if is_torchao", _IF_TORCHAO),
+    ("if has_triton_package", _IF_TRITON),
 )
 #: Decorators of functions and methods that import torch._dynamo when they are applied.
 _DYNAMO = r"(?m)^(?: {4})?@torch\.(?:compile|compiler\.(?:disable|allow_in_graph)|_dynamo\.\w+)\b"
@@ -112,6 +115,20 @@ class Requirements:
                 continue
             if found is not None and not fits:
                 yield f"{normal_name(each.name)}{each.specifier}", found.version
+
+    def other_triton(self) -> str:
+        """Return the installed Triton if torch requires another version; empty otherwise."""
+        known = self._site.distributions
+        torch, triton = known.get("torch"), known.get("triton")
+        if torch is None or triton is None:
+            return ""
+        lines = known.headers(torch).get("Requires-Dist", [])
+        wanted = required(self._host, self._site, lines, lambda name: name == "triton")
+        try:
+            fits = all(satisfies(triton.version, one.specifier) for one in wanted)
+        except ValueError:  # a version cannot be read
+            return ""
+        return "" if fits else triton.version
 
     def ambiguous(self, one: Distribution) -> str:
         """Return a requirement of `one` that one of two copies in a folder meets; empty if none."""
@@ -202,7 +219,11 @@ class Imports:
         self._ambiguous = {
             one.name: wanted for one in known if (wanted := requirements.ambiguous(one))
         }
+        #: A Triton that torch does not require may lack modules that torch imports.
+        self._other_triton = requirements.other_triton()
         lacking = {one.package for one in declared}
+        if self._other_triton:
+            lacking.add("torch")
         closures = {name: one for root in known for name, one in requirements.closure(root).items()}
         #: Packages whose files can lead to these modules.
         self._concerned = {
@@ -227,7 +248,7 @@ class Imports:
         """Return why importing `module` of distribution `root` fails; empty if nothing is seen."""
         if root in self._undeclared:
             return self._undeclared[root][0]
-        if not self.unmet and not self._outdating:
+        if not self.unmet and not self._outdating and not self._other_triton:
             return ""
         with self._lock:
             return self._checked_at_import(root, module) or self._absent_import(root, module)
@@ -286,7 +307,7 @@ class Imports:
                 yield UnmetRequirement(package=package, needs=requirement, installed=version)
 
     def _absent_import(self, root: str, module: str) -> str:
-        if not self._absent and not self._outdating and not self._unfit:
+        if not (self._absent or self._outdating or self._unfit or self._other_triton):
             return ""
         for step in self._steps(root, module):
             source, _, name = step.module.partition(":")
@@ -298,7 +319,18 @@ class Imports:
             absent = self._is_absent(step.module)
             if absent:
                 return f"{step.by} imports {absent}, which is not installed"
+            if self._other_triton and self._triton_lacks(step.module):
+                return f"{step.by} imports {step.module}, which triton {self._other_triton} lacks"
         return ""
+
+    def _triton_lacks(self, module: str) -> bool:
+        """Whether the installed Triton has the package of `module`, and not `module` itself."""
+        package, _, name = module.rpartition(".")
+        path = self._file(package) if module.startswith("triton.") else ""
+        if not path.endswith("__init__.py"):
+            return False
+        there = self._names(self._host.parent(path))
+        return name not in {one.partition(".")[0] for one in there}
 
     def _steps(self, root: str, module: str) -> Iterator[_Step]:
         """Yield the modules that importing `module` executes, those of other packages included.

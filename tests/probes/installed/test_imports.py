@@ -253,3 +253,21 @@ def test_a_decorator_imports_the_compiler(environment: Environment) -> None:
     environment.install("torch", "sympy", init="", _dynamo="import sympy\n")
     found = environment.imports("top", "torch").error("top", "top")
     assert forward(found) == "torch/_dynamo.py imports sympy, which is not installed"
+
+
+@pytest.mark.parametrize(("wanted", "fails"), [("triton==3.8.0", True), ("triton==2.1.0", False)])
+def test_a_triton_that_lacks_a_module_of_the_one_required(
+    environment: Environment, wanted: str, fails: bool
+) -> None:
+    """Nothing is followed where Triton has the version that torch requires."""
+    environment.install("top", "torch", init="import torch.hints")
+    hints = "if has_triton_package():\n    import triton\n    import triton.backends.compiler\n"
+    torch = "def has_triton_package():\n    return True\n"
+    environment.install("torch", wanted, init="", hints=torch + hints)
+    environment.install("triton", version="2.1.0", init="")
+    said = forward(environment.imports("top").error("top", "top"))
+    lacks = "torch/hints.py imports triton.backends, which triton 2.1.0 lacks"
+    assert said == (lacks if fails else "")
+    assert environment.fails("top")
+    (environment.site / "triton" / "backends").mkdir()
+    assert environment.imports("top").error("top", "top") == ""

@@ -11,7 +11,7 @@ from itertools import product
 from msgspec import Struct
 from packaging.requirements import Requirement
 
-from attn_doctor.requirement import normal_name, satisfiable
+from attn_doctor.requirement import combined, normal_name, satisfiable
 from attn_doctor.shell.commands import split_assignments
 
 #: Options that take a value in the next element.
@@ -121,9 +121,9 @@ def merged(one: PipCall, other: PipCall) -> PipCall | None:
     wanted = []
     for left in one.wanted:
         right = next(each for each in other.wanted if each.name == left.name)
-        both = sorted({*_parts(left.specifier), *_parts(right.specifier)})
+        both = combined((left.specifier, right.specifier))
         extras = tuple(sorted({*left.extras, *right.extras}))
-        wanted.append(Wanted(left.name, ",".join(both), left.url, extras))
+        wanted.append(Wanted(left.name, both, left.url, extras))
     return PipCall(
         verb=one.verb,
         wanted=tuple(wanted),
@@ -136,7 +136,3 @@ def merged(one: PipCall, other: PipCall) -> PipCall | None:
 def _index(call: PipCall) -> str:
     """The index of the packages; extra indexes do not count."""
     return next((value for name, value in call.indexes if name in ("--index-url", "-i")), "")
-
-
-def _parts(specifier: str) -> list[str]:
-    return [part for part in specifier.split(",") if part]

@@ -7,11 +7,13 @@ findings.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attn_doctor.facts import ELEMENTS, PACKAGES, Facts
 from attn_doctor.findings import FIRST, Because, Finding, Fix, Safety, Severity, Verdict
+from attn_doctor.requirement import combined
 from attn_doctor.rulebook.conditions import Condition, conjunction, show
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 from attn_doctor.rulebook.texts import fill, fill_known, unknown_in
@@ -277,8 +279,18 @@ def filled_commands(
         if any(unknown_in(word, lookup) for word in words):
             return None
         known = (one for one in variables if not unknown_in(one, lookup))
-        filled.append(tuple(fill(word, lookup) for word in (*known, *words)))
+        packages = (_closest_bounds(word, fill(word, lookup)) for word in words)
+        filled.append((*(fill(one, lookup) for one in known), *packages))
     return tuple(filled)
+
+
+# xformers{xformers.expected},>=0.0.29
+def _closest_bounds(word: str, filled: str) -> str:
+    """Return a requirement that a fact and the rule bound with one lower and one upper bound."""
+    found = re.fullmatch(r"([\w.-]+(?:\[[\w,-]+\])?)([<>=!~].*,.*)", filled)
+    if found is None or filled == word:
+        return filled
+    return found[1] + combined((found[2],))
 
 
 def _words(argv: tuple[str, ...]) -> tuple[str, ...]:

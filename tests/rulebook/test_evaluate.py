@@ -5,6 +5,7 @@ The rules here are written as their authors write them, and read from files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -378,6 +379,22 @@ def test_commands_are_filled_in(write: Write) -> None:
     assert fix.run == (("MAX_JOBS=4", "pip", "install", "torch", "--index-url", "cu128"),)
     assert fix.exports == {"CUDA_HOME": "/opt/cuda", "CUDA_PATH": ""}
     assert (fix.safety, fix.needs, fix.clears) == ("ask", "3 jobs", ("inductor",))
+
+
+@pytest.mark.parametrize(
+    ("expected", "word"),
+    [
+        (">=0.0.28.post3,<=0.0.29.post1", "xformers<=0.0.29.post1,>=0.0.29"),
+        (">=0.0.30,<=0.0.31", "xformers<=0.0.31,>=0.0.30"),
+        ("==0.0.31", "xformers==0.0.31,>=0.0.29"),
+    ],
+)
+def test_two_lower_bounds_become_one(write: Write, expected: str, word: str) -> None:
+    run = 'run = [["pip", "install", "xformers{xformers.expected},>=0.0.29"]]'
+    rule = write("a/fix", re.sub("run = .*", run, FIX))
+    build = {"cuda_home": "/opt/cuda", "jobs": 3}
+    (fix,) = fixed(rule, xformers={"expected": expected}, build=build)
+    assert fix.run == (("pip", "install", word),)
 
 
 def test_a_fix_names_its_rule_its_number_and_what_it_promises(write: Write) -> None:

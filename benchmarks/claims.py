@@ -166,6 +166,10 @@ def claims(facts: Facts) -> Iterator[Claim]:
             code = f"ctypes.CDLL({one.path!r}, mode={os.RTLD_NOW})"
             if (one.fault or "").startswith("it is made for Python"):
                 code = f"import {one.name}"  # loaded by path it may work
+            # torchaudio loads libtorchaudio.so before the module that needs it.
+            for other in facts.extensions or ():
+                if other.package == one.package and other.name == f"lib{(one.name or '')[1:]}":
+                    code = f"ctypes.CDLL({other.path!r}, mode={os.RTLD_GLOBAL}); {code}"
             yield Claim(f"load {one.package} {one.name}", one.loads, one.load_error or "", code)
     yield from _backends(facts)
     yield from _metadata(facts)

@@ -290,7 +290,8 @@ def _closest_bounds(word: str, filled: str) -> str:
     found = re.fullmatch(r"([\w.-]+(?:\[[\w,-]+\])?)([<>=!~].*,.*)", filled)
     if found is None or filled == word:
         return filled
-    return found[1] + combined((found[2],))
+    kept = combined((found[2],)).split(",")
+    return found[1] + ",".join(one for one in found[2].split(",") if one in kept)
 
 
 def _words(argv: tuple[str, ...]) -> tuple[str, ...]:

@@ -385,8 +385,9 @@ def test_commands_are_filled_in(write: Write) -> None:
     ("expected", "word"),
     [
         (">=0.0.28.post3,<=0.0.29.post1", "xformers<=0.0.29.post1,>=0.0.29"),
-        (">=0.0.30,<=0.0.31", "xformers<=0.0.31,>=0.0.30"),
+        (">=0.0.30,<=0.0.31", "xformers>=0.0.30,<=0.0.31"),
         ("==0.0.31", "xformers==0.0.31,>=0.0.29"),
+        (">=0.0.28", "xformers>=0.0.29"),
     ],
 )
 def test_two_lower_bounds_become_one(write: Write, expected: str, word: str) -> None:

@@ -121,6 +121,8 @@ class Pool:
         """What the first interpreter that was ready said of itself; empty before."""
         self.start_seconds: float | None = None
         """How long importing torch took, once it is known."""
+        self.modules = 0
+        """How many modules the process that forks has loaded so far."""
         self.ready_at: float | None = None
         """When that was, by the monotonic clock."""
         self.broken = ""
@@ -309,7 +311,7 @@ class Pool:
         elif kind == "gone":
             return self._on_gone(process)
         elif "id" not in event:
-            process.events.append(event)
+            self._on_start(process, event)
         elif (active := self._active.get(event["id"])) is None:
             pass  # it was given up
         elif kind == "ended":
@@ -321,6 +323,13 @@ class Pool:
         else:
             active.events.append(event)
         return []
+
+    def _on_start(self, process: WorkerProcess, event: dict[str, Any]) -> None:
+        """Note what a process reports while it imports."""
+        if event["event"] != "importing":
+            process.events.append(event)
+        elif process is self._server:
+            self.modules = int(event["modules"])
 
     def _on_ready(self, process: WorkerProcess, event: dict[str, Any]) -> None:
         process.ready = True

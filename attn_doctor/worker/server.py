@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
     commands, emit = private_streams()
     print_to(options["log"])
     faulthandler.enable()
-    watch = _ParentWatch(commands)
+    watch = _ParentWatch(commands, emit)
     forks = options["kind"] == "fork"
     before = os.environ.get(NVML)
     if forks:
@@ -75,6 +75,7 @@ def main(argv: list[str]) -> int:
         emit("broken", type=names[0], kinds=names, message=str(error)[:4000])
         return _leave(1)
     faulthandler.cancel_dump_traceback_later()
+    watch.imported = True
     # Jobs see the user's own environment.
     if forks and before is None:
         del os.environ[NVML]
@@ -85,7 +86,8 @@ def main(argv: list[str]) -> int:
         watch.stop()
         forks = _can_fork(cuda=options["cuda"])
         if not forks:
-            watch = _ParentWatch(commands)
+            watch = _ParentWatch(commands, emit)
+            watch.imported = True
     ready = {"pid": os.getpid(), "seconds": time.monotonic() - start, "fork": forks, **described}
     if forks:
         return _leave(ForkServer(jobs, commands, emit, ready).run())
@@ -152,10 +154,15 @@ def _cuda_was_used() -> bool:
 
 
 class _ParentWatch:
-    """A thread that ends this process when its commands end while it imports or runs a job."""
+    """A thread that ends this process when its commands end while it imports or runs a job.
 
-    def __init__(self, commands: int) -> None:
-        self._commands = commands
+    While it imports, the thread reports how many modules are loaded.
+    """
+
+    def __init__(self, commands: int, emit: Emit) -> None:
+        self._commands, self._emit = commands, emit
+        self.imported = False
+        """All is imported, and nothing more is reported."""
         self._stopped, self._stop = os.pipe()
         self._thread = threading.Thread(target=self._run, daemon=True)
         if hasattr(select, "poll"):
@@ -170,7 +177,10 @@ class _ParentWatch:
         poll = select.poll()
         poll.register(self._commands, 0)  # the end of a pipe is always reported, nothing is read
         poll.register(self._stopped, select.POLLIN)
-        if any(number == self._stopped for number, _ in poll.poll()):
+        while not (ended := poll.poll(None if self.imported else 500)):
+            if not self.imported:
+                self._emit("importing", modules=len(sys.modules))
+        if any(number == self._stopped for number, _ in ended):
             return
         kill_group(os.getpgrp())
         os._exit(1)

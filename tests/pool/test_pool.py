@@ -265,7 +265,10 @@ def test_leaving_kills_everything(serve: Path, cache: Path) -> None:
 def test_nothing_lives_on_while_torch_is_imported(serve: Path, cache: Path) -> None:
     with pool(cache, FAKE_PREPARE="sleep 60") as one:
         one.start(task(0, "none", cache, fresh=True))
-        one.wait(1.0)
+        end = time.monotonic() + 20
+        while not one.modules and time.monotonic() < end:
+            one.wait(1.0)
+        assert one.modules > 0
         pids = [process.running.pid for process in one._processes]
         for process in one._processes:
             process.close()

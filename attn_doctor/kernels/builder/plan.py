@@ -106,12 +106,12 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
 IMPORT_SECONDS = 4.0
 Phase = Literal["build", "verify"]
 _PHASES: tuple[Phase, ...] = ("build", "verify")
-#: Seconds of the first processes: torch is imported, and for the CPU torch compiles its C++ headers
-#: once. The process that verifies has imported torch in the meantime. Seen with torch 2.13 on two
-#: cores, as ratios of processor time, and with 2.11 on an H200.
+#: Seconds that the first processes take longer: for the CPU torch compiles its C++ headers once,
+#: and for a GPU the first use of each part of the compiler is slow. Seen with torch 2.13 on two
+#: cores, as ratios of processor time, and with 2.11 on an H200 and an H100.
 _FIRST: dict[str, dict[Phase, float]] = {
-    "cpu": {"build": IMPORT_SECONDS + 8.0, "verify": 0.5},
-    "cuda": {"build": IMPORT_SECONDS, "verify": 2.0},
+    "cpu": {"build": 12.0, "verify": 0.5},
+    "cuda": {"build": 2.0, "verify": 1.5},
 }
 #: Seconds that a first build for the CPU takes longer if nothing was built before: the compiler and
 #: the headers are read from the disk.
@@ -186,7 +186,7 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
             return 0.0
         work = [sum(map(one.process_seconds, self.phases_of(one))) for one in todo]
         first = sum(max(one.first_seconds(phase) for one in todo) for phase in self.phases)
-        return first + max(sum(work) / self.jobs, *work)
+        return IMPORT_SECONDS + first + max(sum(work) / self.jobs, *work)
 
     @property
     def phases(self) -> tuple[Phase, ...]:

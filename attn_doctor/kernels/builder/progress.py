@@ -49,6 +49,9 @@ class Watcher:
     def begin(self, plan: Plan) -> None:
         """The build begins; stale files are about to be removed."""
 
+    def importing(self, modules: int) -> None:
+        """Torch is being imported, and so many modules are loaded."""
+
     def imported(self, seconds: float) -> None:
         """Torch is imported, which took `seconds`."""
 

@@ -129,6 +129,11 @@ class Scheduler:
         """How long importing torch took, once it is known."""
         return self._pool.start_seconds
 
+    @property
+    def modules(self) -> int:
+        """How many modules are loaded so far, while torch is imported."""
+        return self._pool.modules
+
     def run(self) -> Iterator[list[Step | Answer]]:
         """Work through all that is queued; yield what happened, at least every `TICK` seconds."""
         while self._builds or self._verifications or self._alone or self._active or self._questions:

@@ -212,9 +212,12 @@ class BuildSession:
                     self._finish(step)
                 else:
                     self._watcher.step(step)
-            if self._start_seconds is None and scheduler.start_seconds is not None:
+            if self._start_seconds is None:
                 self._start_seconds = scheduler.start_seconds
-                self._watcher.imported(self._start_seconds)
+                if self._start_seconds is None:
+                    self._watcher.importing(scheduler.modules)
+                else:
+                    self._watcher.imported(self._start_seconds)
             self._watcher.tick()
         self._discard(rejected)
         return [step.kernel for step in rejected]

@@ -1,14 +1,18 @@
 """A check as a whole: host → probes → facts → derived facts → rules → findings.
 
-Probes run in parallel, each in its own thread, because they mostly wait. A probe that is late or
-fails costs only its own facts; the reason is recorded as a gap.
+Probes run one after another in a thread: in threads of their own they would wait for Python's lock
+again after each file, which takes a sixth of a check. While one waits for a program or a slow
+disk, another thread goes on with the next. A probe that is late or fails costs only its own facts;
+the reason is recorded as a gap.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -45,6 +49,10 @@ if TYPE_CHECKING:
 #: times as long, while they are busy and have not used this much processor time.
 LIMIT = 4.0
 
+#: Another thread takes the next probe if none has begun for `NEXT` seconds, with less processor
+#: time than `IDLE`, or for `NEXT_BUSY` seconds.
+NEXT, IDLE, NEXT_BUSY = 0.025, 0.002, 0.25
+
 _log = Logger(__name__)
 
 
@@ -72,15 +80,15 @@ class _Limit(Struct, frozen=True):
         return self.start + processes.SLOWED * self.seconds
 
 
-class _Running(threading.Thread):
-    """A thread that runs one probe. Its result is read only after it has ended."""
+class _Running:
+    """One probe. Its result is read only after it has ended."""
 
     def __init__(self, probe: Probe, host: Host, site: Site) -> None:
-        super().__init__(daemon=True, name=probe.name)
         self.probe = probe
         self.result: dict[str, object] = {}
         self.gaps = Gaps()
         self.failure = ""
+        self.ended = False
         self._host, self._site = host, site
 
     def run(self) -> None:
@@ -91,6 +99,20 @@ class _Running(threading.Thread):
             self.failure = f"the {self.probe.name} probe failed: {type(error).__name__}: {error}"
             _log.debug("probe %s failed", self.probe.name, exc_info=True)
         _log.debug("probe %s took %.0f ms", self.probe.name, 1e3 * (time.perf_counter() - start))
+        self.ended = True
+
+
+class _Worker(threading.Thread):
+    """A thread that runs probes until none waits."""
+
+    def __init__(self, waiting: deque[_Running]) -> None:
+        super().__init__(daemon=True)
+        self._waiting = waiting
+
+    def run(self) -> None:
+        with suppress(IndexError):  # none is left
+            while True:
+                self._waiting.popleft().run()
 
 
 def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
@@ -114,12 +136,12 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
         chosen.answer.stdlib,
     )
     running = [_Running(probe, host, site) for probe in PROBES]
-    _start(running, until)
+    workers = _start(running, until)
     fields: dict[str, object] = {
         "python": interpreter.describe(host, chosen, site, gaps),
         "interpreters": chosen.candidates,
     }
-    _collect(running, host, fields, gaps, until)
+    _collect(running, workers, host, fields, gaps, until)
     _read_dispatcher(host, site, fields, gaps, until)
     _read_code(host, fields)
     facts = Facts(
@@ -133,26 +155,25 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
 
 def _collect(
     running: Sequence[_Running],
+    workers: Sequence[_Worker],
     host: Host,
     fields: dict[str, object],
     gaps: Gaps,
     until: _Limit,
 ) -> None:
     """Wait for probes, and add what they return to `fields` and `gaps`."""
-    started = [one for one in running if one.ident is not None]
-    for thread in started:
-        thread.join(max(0.0, until.usual - time.monotonic()))
-    _wait_while_busy(started, until, host)
+    for worker in workers:
+        worker.join(max(0.0, until.usual - time.monotonic()))
+    _wait_while_busy(workers, until, host)
     waited = max(until.seconds, round(time.monotonic() - until.start))
-    for thread in running:
-        late = thread not in started or thread.is_alive()
-        reason = f"the {thread.probe.name} probe did not answer within {waited:g} s"
-        if late or thread.failure:
-            for name in thread.probe.fields:
-                gaps.add(name, thread.failure or reason)
+    for one in running:
+        reason = f"the {one.probe.name} probe did not answer within {waited:g} s"
+        if not one.ended or one.failure:
+            for name in one.probe.fields:
+                gaps.add(name, one.failure or reason)
             continue
-        fields.update(thread.result)
-        for name, why in thread.gaps.reasons.items():
+        fields.update(one.result)
+        for name, why in one.gaps.reasons.items():
             gaps.add(name, why)
 
 
@@ -170,9 +191,8 @@ def _read_dispatcher(
     rows = library.tables()["dispatcher"]["release"]
     known = frozenset(row["checksum"] for row in rows)
     read = partial(dispatcher.read, folder=diffusers.path, known=known)
-    thread = _Running(Probe("dispatcher", ("dispatcher",), read), host, site)
-    _start([thread], until)
-    _collect([thread], host, fields, gaps, until)
+    running = [_Running(Probe("dispatcher", ("dispatcher",), read), host, site)]
+    _collect(running, _start(running, until), host, fields, gaps, until)
 
 
 def _read_code(host: Host, fields: dict[str, object]) -> None:
@@ -188,36 +208,55 @@ def _read_code(host: Host, fields: dict[str, object]) -> None:
             fields[row["name"]] = replace(package, code=read)
 
 
-def _wait_while_busy(probes: Sequence[_Running], until: _Limit, host: Host) -> None:
+def _wait_while_busy(workers: Sequence[_Worker], until: _Limit, host: Host) -> None:
     """Wait for late probes while they get on, as a loaded machine or a slow disk lets them.
 
     They use processor time, or get answers: a scanner of viruses may work on each file in a process
     of its own. A probe that waits for a driver or a file system that never answers does neither.
     """
-    while any(one.is_alive() for one in probes) and time.monotonic() < until.longest:
+    while any(one.is_alive() for one in workers) and time.monotonic() < until.longest:
         before, answered = processes.work(), host.answered
         step = time.monotonic() + processes.STEP
-        for one in probes:
+        for one in workers:
             one.join(max(0.0, step - time.monotonic()))
         busy = before + processes.BUSY < processes.work()
         if processes.work() >= until.work or not (busy or host.answered > answered):
             return
 
 
-def _start(waiting: Sequence[_Running], until: _Limit) -> None:
-    """Start all probes; one after the other where processes or memory are limited.
+def _start(running: Sequence[_Running], until: _Limit) -> list[_Worker]:
+    """Begin all probes, and return the threads that run them.
 
-    Raises `RuntimeError` if a probe cannot start although no other runs.
+    A thread is added where those that run wait for something else than the processor, or do not
+    end. Raises `RuntimeError` if none can be started.
     """
-    for number, thread in enumerate(waiting):
-        while time.monotonic() < until.longest:
-            try:
-                thread.start()
-                break
-            except RuntimeError:  # no thread is free, or no memory for its stack
-                if not any(one.is_alive() for one in waiting[:number]):
-                    raise
-                time.sleep(0.01)
+    waiting = deque(running)
+    workers: list[_Worker] = []
+    while waiting and time.monotonic() < until.longest:
+        if _get_on(waiting, workers):
+            continue
+        try:
+            worker = _Worker(waiting)
+            worker.start()
+            workers.append(worker)
+        except RuntimeError:  # no thread is free, or no memory for its stack
+            if not any(one.is_alive() for one in workers):
+                raise
+    return workers
+
+
+def _get_on(waiting: Sequence[_Running], workers: Sequence[_Worker]) -> bool:
+    """Wait a moment, and tell whether `workers` begin probes, or may soon."""
+    alive = [one for one in workers if one.is_alive()]
+    left, patience = len(waiting), time.monotonic() + NEXT_BUSY
+    while alive and time.monotonic() < patience:
+        used = time.process_time()
+        alive[-1].join(NEXT)
+        if len(waiting) < left:
+            return True
+        if time.process_time() - used < IDLE:
+            return False
+    return False
 
 
 def _printable(facts: Facts) -> Facts:

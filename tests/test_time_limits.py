@@ -164,3 +164,46 @@ def test_a_probe_that_works_without_end_leaves_a_gap(
     gaps, _ = examined(monkeypatch, spin, tmp_path)
     ended.set()
     assert gaps["caches"].startswith("the cache probe did not answer within ")
+
+
+@pytest.mark.parametrize("kind", ["hung", "endless"])
+def test_a_probe_that_does_not_end_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
+) -> None:
+    ended = threading.Event()
+
+    def stuck(*_: object) -> dict[str, Any]:
+        while not ended.is_set():
+            if kind == "hung":
+                wait_for(ended)
+        return {}
+
+    probes = (
+        Probe("cache", ("caches",), stuck),
+        Probe("manifest", ("manifests",), stuck),
+        Probe("PCI", ("pci",), lambda *_: {"pci": ()}),
+    )
+    monkeypatch.setattr(diagnosis, "PROBES", probes)
+    monkeypatch.chdir(tmp_path)
+    facts = diagnosis.examine(LocalHost(), sys.executable, limit=3 * LIMIT)
+    ended.set()
+    assert {"caches", "manifests"} <= {*facts.gaps}
+    assert "pci" not in facts.gaps
+    assert facts.pci == ()
+
+
+def test_probes_that_do_not_wait_share_a_thread(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Threads of their own would wait for Python's lock after each question."""
+    threads = set()
+
+    def read(*_: object) -> dict[str, Any]:
+        threads.add(threading.current_thread())
+        return {"caches": ()}
+
+    monkeypatch.setattr(diagnosis, "PROBES", (Probe("cache", ("caches",), read),) * 12)
+    monkeypatch.setattr(diagnosis, "NEXT", 60.0)  # a loaded machine may let us wait
+    monkeypatch.chdir(tmp_path)
+    diagnosis.examine(LocalHost(), sys.executable)
+    assert len(threads) == 1

@@ -69,8 +69,12 @@ _QUOTED = rf"(?P<value>(?(quote)(?:(?!\\?(?P=quote))[^\n])+|{_VALUE}+))"
 _ASSIGNED = (
     r"(?i)(?P<name>(?:token|jwt|passw(?:or)?d|passphrase|passwd|pwd|secret|credentials?|auth|key"
     r"|[_-]pat)(?:_?(?:[0-9]{1,2}|b64|base64|value))?)"
-    r"(?P<sep>\\?[\"']?\]?[ \t]{0,3}(?::=|=>|[:=])[ \t]{0,3}(?:[rbuf]?\\?(?P<quote>[\"']))?)"
+    # The value may stand in the next line, which a shell joins to this one.
+    r"(?P<sep>\\?[\"']?\]?[ \t]{0,3}(?::=|=>|[:=])[ \t]{0,3}(?:\\\r?\n[ \t]*)?"
+    r"(?:[rbuf]?\\?(?P<quote>[\"']))?)"
 ) + _QUOTED  # fmt: skip
+#: The end of a line, but not between a name and its value.
+_ENDS_LINE = r"(?<![=:]\\)(?<![=:]\\\r)\n"
 #: `--hub_token X`, also as `"--hub_token", "X"`.
 _OPTION = (
     r"(?<![\w-])(?P<name>--?[A-Za-z][\w.-]{1,60})"
@@ -233,7 +237,7 @@ def _named(text: str) -> str:
     if any(word in low for word in _NAMED):
         if "-" in low:
             text = re.sub(_OPTION, _hide_if(_tells), text)
-        text = "\n".join(map(_without_assigned, text.split("\n")))
+        text = "\n".join(map(_without_assigned, re.split(_ENDS_LINE, text)))
     return text
 
 

@@ -36,6 +36,8 @@ RANDOM = "qK3vX9pLr2TzW8mNb5YcD7hF"
         ("nvapi-" + WORD, HIDDEN),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl", HIDDEN),
         ("KEY=0123456789abcdef0123456789abcdef", "KEY=***"),
+        ("HF_TOKEN=\\\n  hunter2abc run", "HF_TOKEN=\\\n  *** run"),
+        ("MY_SECRET=\\\r\nplainword\nnext=3", "MY_SECRET=\\\r\n***\nnext=3"),
     ],
 )
 def test_cut(text: str, expected: str) -> None:

@@ -70,6 +70,8 @@ _REPORTS = (
     r"\b[A-Z]\w*(?:Error|Exception)\b ?:|\b(?:error|ERROR|fatal|FATAL)\b {0,3}:(?!\s*$)"
     r"|[Cc]annot import name '|[Aa]ssertion\b.*failed|failed assertion|\bFailed to compile\b"
     r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|\bException raised from \w"
+    # The compiler and the linker of Microsoft.
+    r"|\berror (?:LNK|C)\d{4}\b"
     r"|\bterminate called after throwing\b|\bnvcc fatal\b"
     # A place in sources of C++, and what fails there.
     r"|\.(?:cu|cuh|cpp|cc|h|hpp)[:(]\d+\b.{1,200}\b(?:cannot|[Uu]nsupported|[Ff]ailed|[Ii]nvalid)\b"
@@ -397,7 +399,8 @@ def _inmost(failure: _Failure, components: Sequence[Component]) -> tuple[Compone
     """The component of the innermost frame that does not only pass a call on."""
     for frame in reversed(failure.frames):
         for one in components:
-            if one.owns(frame.path) or one.is_called_by(frame.code):
+            called = one.is_called_by(frame.code) or one.is_called_by(f"{frame.function}(")
+            if one.owns(frame.path) or called:
                 return one, frame
             if frame.native and one.is_named_in(frame.path.rsplit("/", 1)[-1]):
                 return one, frame

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from attn_doctor.explain.explanation import Confirmation, RankedCause
 from attn_doctor.explain.log_signals import log_signals
-from attn_doctor.explain.survived import survived
+from attn_doctor.explain.survived import gone_past, survived
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
 from attn_doctor.explain.where_it_fits import there_are_no, where_it_fits
@@ -64,6 +64,16 @@ class LogEnd(Struct, frozen=True):
     """The last line of a run that goes on; 0 if there is none."""
     survived: tuple[tuple[int, int], ...] = ()
     """The first and the last line of each failure that the run survived."""
+    gone_past: dict[str, int] = {}
+    """For each process that ends in a traceback: a line at which it still went on."""
+
+    def went_past(self, match: SymptomMatch) -> bool:
+        """A process reported the match outside a failure, went on, and ended in another line."""
+        return (
+            match.file == self.file
+            and match.position.failure < 0
+            and match.line < self.gone_past.get(match.rank, 0)
+        )
 
     def has_survived(self, match: SymptomMatch) -> bool:
         """The match is in a failure that the run survived."""
@@ -74,7 +84,7 @@ class LogEnd(Struct, frozen=True):
 def log_end(file: str, trace: TraceLog) -> LogEnd:
     """The exception in which a log ends, or a later line that ends the run in another way."""
     message = trace.last_message()
-    before = survived(trace)
+    before, past = survived(trace), gone_past(trace)
     progress = max(
         (line.number for line in trace.lines if log_signals().progress.search(line.text)), default=0
     )
@@ -88,7 +98,7 @@ def log_end(file: str, trace: TraceLog) -> LogEnd:
         None,
     )
     if fatal is not None and fatal.number > max((line.number for line in message), default=0):
-        return LogEnd(file, fatal.text, fatal.number, fatal.number, progress, before)
+        return LogEnd(file, fatal.text, fatal.number, fatal.number, progress, before, past)
     if not message:
         if any(log_signals().chosen.search(line.text) for line in trace.lines):
             # The program says which attention it uses, and nothing fails.
@@ -96,7 +106,7 @@ def log_end(file: str, trace: TraceLog) -> LogEnd:
         return LogEnd(file, progress=progress)
     numbers = [line.number for line in message]
     text = "\n".join(line.text for line in message)
-    return LogEnd(file, text, min(numbers), max(numbers), progress, before)
+    return LogEnd(file, text, min(numbers), max(numbers), progress, before, past)
 
 
 class _Evaluation(NamedTuple):
@@ -200,15 +210,20 @@ def relevant(
     """The matches without those that report no failure, or precede an unrelated one."""
     kept = [match for match in matches if not _is_incidental(match, matches, rules, ends)]
     kept = [match for match in kept if not any(end.has_survived(match) for end in ends)]
-    # What only warnings say does not explain the exception in which the log ends.
-    return [] if all(_is_warned_of(match, rules, ends) for match in kept) else kept
+    # What only warnings and reports before it say does not explain the exception of the end.
+    if all(_is_before_end(match, rules, ends) for match in kept):
+        return []
+    return [match for match in kept if not any(end.went_past(match) for end in ends)] or kept
 
 
-def _is_warned_of(match: SymptomMatch, rules: Mapping[str, Rule], ends: Sequence[LogEnd]) -> bool:
-    """The match is in a warning, and its log ends in an exception after it."""
-    cause = rules[match.rule].cause
-    return match.position.kind is LineKind.WARNING and any(
-        end.file == match.file and match.line < end.first and not _uses_up_memory(cause, end)
+def _is_before_end(match: SymptomMatch, rules: Mapping[str, Rule], ends: Sequence[LogEnd]) -> bool:
+    """The match is a warning, or the run went on after it, and its log ends in an exception."""
+    cause, warned = rules[match.rule].cause, match.position.kind is LineKind.WARNING
+    return any(
+        end.file == match.file
+        and match.line < end.first
+        and (warned or end.went_past(match))
+        and not _uses_up_memory(cause, end)
         for end in ends
     )
 

@@ -62,6 +62,25 @@ class _Failure(NamedTuple):
     """It has frames."""
 
 
+def gone_past(trace: TraceLog) -> dict[str, int]:
+    """The number of the line at which a process still went on, before the failure that ended it.
+
+    What a process reported before that line, outside a failure, did not stop it. Only for processes
+    that end in a traceback.
+    """
+    found = {}
+    for failures in _by_process(trace):
+        while failures and _REPORTS_ANOTHER.search(failures[-1].message):
+            failures.pop()
+        if not failures or not failures[-1].traced:
+            continue
+        end = failures[-1]
+        went_on = _last_sign(trace, -1, end)
+        if went_on >= 0:
+            found[trace.lines[end.first].rank] = trace.lines[went_on].number
+    return found
+
+
 def survived(trace: TraceLog) -> tuple[tuple[int, int], ...]:
     """The numbers of the first and the last line of each failure that its process survived."""
     found = []
@@ -71,7 +90,7 @@ def survived(trace: TraceLog) -> tuple[tuple[int, int], ...]:
         if not failures or not failures[-1].traced:
             continue
         end, later = failures[-1], _Later(failures[-1])
-        went_on = _last_sign(trace, failures[0], end)
+        went_on = _last_sign(trace, failures[0].raised, end)
         found += [
             (trace.lines[one.first].number, trace.lines[one.last].number)
             for one in failures[:-1]
@@ -136,10 +155,13 @@ def _plain(text: str) -> str:
     return re.sub(r"cuda|[-_ .\d]", "", text.lower())
 
 
-def _last_sign(trace: TraceLog, first: _Failure, end: _Failure) -> int:
-    """Index of the last place before a failure that shows that the program went on; else -1."""
+def _last_sign(trace: TraceLog, after: int, end: _Failure) -> int:
+    """Index of the last place before a failure that shows that the program went on; else -1.
+
+    Only places after the one at index `after` count.
+    """
     rank, informed = trace.lines[end.first].rank, 0
-    for index in range(end.first - 1, first.raised, -1):
+    for index in range(end.first - 1, after, -1):
         line, position = trace.lines[index], trace.positions[index]
         if line.rank != rank or _ENDS.search(line.text):
             continue

@@ -632,3 +632,24 @@ def test_experts_and_products_of_matrices_are_no_attention(
     )
     assert guessed(frames + message) is None
     assert guessed(frames.replace("moe", "mla") + message.replace("moe", "mla")) is not None
+
+
+def test_the_linker_of_microsoft_reports_a_failure(guessed: Callable[[str], Guess | None]) -> None:
+    log = (
+        "LINK : error LNK2001: unresolved external symbol PyInit__qattn_sm80\n"
+        "C:\\t\\sageattention._qattn_sm80.lib : fatal error LNK1120: 1 unresolved externals\n"
+        "error: command 'C:\\VC\\link.exe' failed with exit code 1120\n"
+    )
+    guess = guessed(log)
+    assert guess is not None
+    assert (guess.component, guess.line) == ("sage", 2)
+
+
+def test_the_name_of_a_function_names_the_component(guessed: Callable[[str], Guess | None]) -> None:
+    log = f"""{HEAD}  File "{SITE}/vllm/platforms/cuda.py", line 271, in get_attn_backend_cls
+    and kv_cache_dtype.startswith("fp8"))
+AttributeError: 'torch.dtype' object has no attribute 'startswith'
+"""
+    guess = guessed(log)
+    assert guess is not None
+    assert guess.component == "vllm"

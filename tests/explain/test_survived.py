@@ -105,3 +105,24 @@ def test_the_component_of_the_later_failure_is_named(rule: WriteRule, explained:
     guess = explained(CAUGHT + INFORMED + later).guess
     assert guess is not None
     assert guess.component == "xformers"
+
+
+def test_what_a_process_reported_before_it_went_on_gives_way(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "gpu-too-old-for-flash", "Cannot use FA version 2")
+    rule("a/c", "dtype-not-half", "only fp16")
+    reported = "2026-01-02 10:00:01,007 ERROR fa_utils.py:57 Cannot use FA version 2\n"
+    end = failure("RuntimeError: only fp16")
+    found = explained(reported + INFORMED + end)
+    assert [one.cause for one in found.matches] == ["dtype-not-half"]
+    assert len(explained(reported + end).matches) == 2
+    assert explained(reported + INFORMED + UNRELATED).matches == ()
+    assert explained(reported + INFORMED).matches
+
+
+def test_a_report_that_the_end_repeats_stays(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "gpu-too-old-for-flash", "Cannot use FA version 2")
+    reported = "2026-01-02 10:00:01,007 ERROR fa_utils.py:57 Cannot use FA version 2\n"
+    found = explained(reported + INFORMED + failure("RuntimeError: Cannot use FA version 2"))
+    assert [one.line for one in found.matches] == [6]

@@ -358,4 +358,5 @@ def _comparison(name: str, op: str, text: str, environment: Mapping[str, str]) -
 
 def normal_name(name: str) -> str:
     """Return the name of a package in the form in which PEP 503 compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    plain = name.lower().replace("_", "-").replace(".", "-")
+    return re.sub("--+", "-", plain) if "--" in plain else plain

@@ -24,7 +24,8 @@ def run() -> None:
         from attn_doctor.language import take_option
 
         words = take_option(words)
-    if not re.fullmatch("[1-9][0-9]{0,3}", os.environ.get("COLUMNS", "1")):
+    columns = os.environ.get("COLUMNS")
+    if columns is not None and not re.fullmatch("[1-9][0-9]{0,3}", columns):
         del os.environ["COLUMNS"]  # rich would fill lines of a hundred megabytes
     if not words or (words[0].startswith("-") and words[0] not in _OWN_OPTIONS):
         words = ["check", *words]

@@ -39,25 +39,24 @@ class Distributions:
     def __init__(self, host: Host, found: tuple[Distribution, ...]) -> None:
         self._host = host
         self.all = found
-        self._first: dict[str, Distribution] = {}
+        self._copies: dict[str, list[Distribution]] = {}
         self._headers: dict[tuple[str, str], dict[str, list[str]]] = {}
         for one in found:
-            self._first.setdefault(one.name, one)
+            self._copies.setdefault(one.name, []).append(one)
 
     def __iter__(self) -> Iterator[Distribution]:
-        return iter(self._first.values())
+        return (copies[0] for copies in self._copies.values())
 
     def __len__(self) -> int:
-        return len(self._first)
+        return len(self._copies)
 
     def get(self, name: str) -> Distribution | None:
         """Return the first distribution of this name on the import path."""
-        return self._first.get(normal_name(name))
+        return next(iter(self.copies(name)), None)
 
     def copies(self, name: str) -> tuple[Distribution, ...]:
         """Return every installed copy of a distribution."""
-        wanted = normal_name(name)
-        return tuple(one for one in self.all if one.name == wanted)
+        return tuple(self._copies.get(normal_name(name), ()))
 
     def read(self, one: Distribution, file: str) -> str:
         """Return the text of a metadata file such as `INSTALLER`; empty if it cannot be read."""
@@ -181,13 +180,12 @@ def scan(
     leftovers: list[str] = []
     for folder in path.folders:
         for name in path.names(folder):
-            info = host.join(folder, name)
             if name.startswith("~"):
-                leftovers.append(info)
+                leftovers.append(host.join(folder, name))
             elif name.endswith((".dist-info", ".egg-info")):
                 found += _distribution(host, folder, name)
             elif name == "EGG-INFO" and folder.endswith(".egg"):
-                found += _egg(host, folder, info)
+                found += _egg(host, folder, host.join(folder, name))
     return Site(
         folders=path.folders,
         distributions=Distributions(host, tuple(found)),

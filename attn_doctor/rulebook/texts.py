@@ -7,7 +7,6 @@ names the facts for a reader of the rule itself. `phrase` puts a condition into 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 
 from attn_doctor.rulebook.conditions import Condition, Lookup, show
@@ -184,6 +183,8 @@ def _word(part: str) -> str:
     name, equals, value = part.partition("=")
     if equals and name.isidentifier() and value:
         return f"{name}={_word(value)}"
+    import shlex
+
     plain = PLACEHOLDER.sub("x", part)
     return named(part) if shlex.quote(plain) == plain else named(shlex.quote(part))
 

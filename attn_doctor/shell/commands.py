@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -208,6 +207,8 @@ def _pip_or_python(code: str) -> tuple[str, ...]:
     """The words of a command of pip or python; empty for any other code."""
     if not re.search(r"\b(?:pip|python) \S", code):
         return ()
+    import shlex
+
     try:
         assignments, words = split_assignments(tuple(shlex.split(code)))
     except ValueError:

@@ -17,6 +17,9 @@ from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.origin import said_by
 from attn_doctor.probes.interpreter.shadowing import MODULES
 
+#: Packages that attention backends use.
+_KNOWN = frozenset(name for names in MODULES.values() for name in names)
+
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """Return the fields `damaged_metadata` and `duplicates` of `Facts`."""
@@ -31,13 +34,9 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     }
 
 
-def _known(name: str) -> bool:
-    return any(name in names for names in MODULES.values())
-
-
 def _damaged(site: Site) -> Iterator[DamagedMetadata]:
-    for one in filter(lambda one: _known(one.name), site.distributions.all):
-        reason = site.distributions.damage(one)
+    for one in site.distributions.all:
+        reason = site.distributions.damage(one) if one.name in _KNOWN else ""
         if reason:
             yield DamagedMetadata(
                 package=one.name, version=one.version, folder=one.info, reason=reason
@@ -47,7 +46,7 @@ def _damaged(site: Site) -> Iterator[DamagedMetadata]:
 def _duplicates(host: Host, site: Site) -> Iterator[Duplicate]:
     copies: dict[str, dict[str, Distribution]] = {}
     for one in site.distributions.all:
-        if _known(one.name) or one.name.startswith("nvidia-") or _beside(site, one):
+        if one.name in _KNOWN or one.name.startswith("nvidia-") or _beside(site, one):
             copies.setdefault(one.name, {}).setdefault(host.real(one.info), one)
     for name, by_path in sorted(copies.items()):
         found = [*by_path.values()]

@@ -254,6 +254,7 @@ EXPECTED: dict[str, Callable[[Facts, Tables], Answer]] = {
     "torchaudio": companions.torchaudio_expected,
     "torchao": companions.torchao_expected,
     "diffusers": companions.diffusers_expected,
+    "transformers": companions.transformers_expected,
 }
 WHEEL: dict[str, Callable[[Facts, Tables], Answer]] = {
     "flash_attn": _for_cuda(_flash_wheel),

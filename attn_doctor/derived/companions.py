@@ -1,4 +1,4 @@
-"""Releases of torchaudio, torchao and Diffusers for the installed torch."""
+"""Releases of torchaudio, torchao, Diffusers and Transformers for the installed torch."""
 
 from __future__ import annotations
 
@@ -24,23 +24,32 @@ def torchao_expected(facts: Facts, tables: Tables) -> str | None:
 
 def diffusers_expected(facts: Facts, tables: Tables) -> str | None:
     """Return the releases that this torch can import; empty if none is known to fail."""
-    rows = _breaking(facts, tables)
+    return _before("diffusers", facts, tables)
+
+
+def transformers_expected(facts: Facts, tables: Tables) -> str | None:
+    """Return the releases that this torch can import; empty if none is known to fail."""
+    return _before("transformers", facts, tables)
+
+
+def torch_breaks(field: str, facts: Facts, tables: Tables) -> str:
+    """Return why Diffusers or Transformers cannot be imported with this torch; empty if unknown."""
+    installed = parts(getattr(facts, field).version or "")
+    rows = _breaking(field, facts, tables) if installed else None
+    return next((row["by"] for row in rows or () if installed >= parts(row["since"])), "")
+
+
+def _before(field: str, facts: Facts, tables: Tables) -> str | None:
+    rows = _breaking(field, facts, tables)
     if rows is None:
         return None
     return f"<{min((row['since'] for row in rows), key=parts)}" if rows else ""
 
 
-def diffusers_break(facts: Facts, tables: Tables) -> str:
-    """Return why this Diffusers cannot be imported with this torch; empty if nothing is known."""
-    installed = parts(facts.diffusers.version or "")
-    rows = _breaking(facts, tables) if installed else None
-    return next((row["by"] for row in rows or () if installed >= parts(row["since"])), "")
-
-
-def _breaking(facts: Facts, tables: Tables) -> list[Row] | None:
+def _breaking(field: str, facts: Facts, tables: Tables) -> list[Row] | None:
     """The rows of the installed torch; None if its version is unknown."""
     minor = parts(facts.torch.version or "")[:2]
     if not minor:
         return None
-    rows = tables["companions"]["diffusers"]["breaks"]
+    rows = tables["companions"][field]["breaks"]
     return [row for row in rows if parts(row["from"]) <= minor <= parts(row["to"])]

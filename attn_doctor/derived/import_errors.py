@@ -33,7 +33,12 @@ def because_of_others(field: str, facts: Facts, tables: Tables) -> str:
     if field in _READ_METADATA and (fault := _torch_metadata(facts)):
         return f"it reads torch's version from the metadata: {fault}"
     if field == "diffusers" and facts.torch.installed:
-        return companions.diffusers_break(facts, tables) or _flash_attn(facts)
+        broken = companions.torch_breaks(field, facts, tables)
+        return broken or _flash_attn(facts) or _xformers(facts)
+    if field == "transformers" and facts.torch.installed:
+        broken = companions.torch_breaks(field, facts, tables)
+        if broken:
+            return broken
     if package.imports_torchvision and (fault := _torchvision(facts)):
         return f"it imports torchvision, which fails: {fault}"
     return ""
@@ -54,6 +59,26 @@ def _torchvision(facts: Facts) -> str:
         return ""
     error = facts.torchvision.import_error or extensions.package_load_error("torchvision", facts)
     return error or ""
+
+
+def _xformers(facts: Facts) -> str:
+    """Return why Diffusers fails with xformers, which it imports where 0.0.29 is installed.
+
+    `xformers.ops` of 0.0.34 on fails with a torch before 2.7, by another error before 2.5.
+    Diffusers catches the later one from 0.37 on. Before 0.35, `attention_processor` imports it.
+    """
+    xformers, torch = facts.xformers, parts(facts.torch.version or "")[:2]
+    diffusers = parts(facts.diffusers.version or "")[:2]
+    if not xformers.installed or parts(xformers.version or "") < (0, 0, 34) or not diffusers:
+        return ""
+    if torch and torch < (2, 5):
+        lacks = "uses torch.backends.cuda.is_flash_attention_available, which torch has since 2.5"
+        return f"it imports xformers.ops, which {lacks}"
+    checks = facts.torch.build == "cuda" and facts.system.os == "linux"
+    alone = facts.flash_attn.installed is False
+    if checks and alone and (2, 5) <= torch < (2, 7) and diffusers < (0, 37):
+        return "it imports xformers.ops, which fails with a torch before 2.7 without flash-attn"
+    return ""
 
 
 def _flash_attn(facts: Facts) -> str:

@@ -12,6 +12,7 @@ from attn_doctor.facts import (
     Facts,
     IncompletePackage,
     Package,
+    System,
     Torch,
 )
 from attn_doctor.rulebook import library
@@ -146,3 +147,46 @@ def test_an_import_is_unknown_where_a_file_on_its_way_is_damaged(
         package = getattr(found, name)
         expected = (None, "a.py is empty") if name in doubtful else ("", None)
         assert (package.import_error, package.import_doubt) == expected, name
+
+
+@pytest.mark.parametrize(
+    ("torch", "version", "fails"),
+    [
+        ("2.5.1", "5.24.0", True),
+        ("2.5.1+cu124", "5.19.0", False),
+        ("2.4.1", "5.16.0", True),
+        ("2.3.1", "5.12.1", True),
+        ("2.1.2", "5.0.0", True),
+        ("2.0.1", "4.57.6", False),
+        ("2.6.0", "5.24.0", False),
+    ],
+)
+def test_a_transformers_that_treats_torch_as_missing(torch: str, version: str, fails: bool) -> None:
+    """As each was imported with each, or with metadata of that torch."""
+    one = Package(installed=True, version=version, import_error="")
+    facts = Facts(torch=Torch(installed=True, version=torch), transformers=one)
+    assert bool(derive(facts, library.tables()).transformers.import_error) is fails
+
+
+@pytest.mark.parametrize(
+    ("torch", "xformers", "diffusers", "flash", "fails"),
+    [
+        ("2.5.1", "0.0.35", "0.36.0", False, True),
+        ("2.5.1", "0.0.35", "0.36.0", True, False),
+        ("2.5.1", "0.0.35", "0.37.1", False, False),
+        ("2.5.1", "0.0.29.post1", "0.36.0", False, False),
+        ("2.4.1", "0.0.35", "0.35.2", False, True),
+        ("2.10.0", "0.0.35", "0.36.0", False, False),
+    ],
+)
+def test_an_xformers_that_torch_is_too_old_for_stops_diffusers(
+    torch: str, xformers: str, diffusers: str, flash: bool, fails: bool
+) -> None:
+    facts = Facts(
+        system=System(os="linux"),
+        torch=Torch(installed=True, version=torch, build="cuda"),
+        diffusers=Package(installed=True, version=diffusers, import_error=""),
+        xformers=Package(installed=True, version=xformers),
+        flash_attn=Package(installed=flash, version="2.7.4" if flash else None),
+    )
+    assert bool(derive(facts, library.tables()).diffusers.import_error) is fails

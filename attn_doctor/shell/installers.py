@@ -134,7 +134,7 @@ def _in_own_environment(words: Sequence[str], facts: Facts) -> list[tuple[str, .
     own = ntpath.join(_OWN, "Scripts", "python.exe") if windows else f"{_OWN}/bin/python"
     path = python.path or "python"
     if python.uv:
-        first = (python.uv, "venv", "--python", path, _OWN)
+        first = (python.uv, "venv", "--allow-existing", "--python", path, _OWN)
         return [first, (python.uv, "pip", words[1], "--python", own, *_for_uv(words))]
     return [(path, "-m", "venv", _OWN), (own, "-m", "pip", *words[1:])]
 

@@ -51,7 +51,7 @@ LIMIT = 4.0
 
 #: Another thread takes the next probe if none has begun for `NEXT` seconds, with less processor
 #: time than `IDLE`, or for `NEXT_BUSY` seconds.
-NEXT, IDLE, NEXT_BUSY = 0.025, 0.002, 0.25
+NEXT, IDLE, NEXT_BUSY = 0.01, 0.001, 0.25
 
 _log = Logger(__name__)
 

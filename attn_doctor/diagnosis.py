@@ -1,9 +1,9 @@
 """A check as a whole: host → probes → facts → derived facts → rules → findings.
 
 Probes run one after another in a thread: in threads of their own they would wait for Python's lock
-again after each file, which takes a sixth of a check. While one waits for a program or a slow
-disk, another thread goes on with the next. A probe that is late or fails costs only its own facts;
-the reason is recorded as a gap.
+again after each file, a sixth of a check on a quiet machine. While one waits for a program or a
+slow disk, another thread goes on with the next. A probe that is late or fails costs only its own
+facts; the reason is recorded as a gap.
 """
 
 from __future__ import annotations

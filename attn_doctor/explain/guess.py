@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from attn_doctor.explain.components import Component, Kind, component_table
 from attn_doctor.explain.explanation import Guess
+from attn_doctor.explain.frames import FRAME, Frame, frames_of
 from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.messages import KnownMessage, known_message
 from attn_doctor.explain.normalize import LogLine, NormalizedLog
@@ -37,26 +38,8 @@ _CUT, _AFTER_CUT, _AT_THE_END = 2, 8, 3
 #: Innermost frames that show what kind of work failed.
 _CLOSE = 2
 
-# File "/a/b.py", line 7, in f · File "/a/b.py", line 7 in f (in the stack of a crash)
-# File /a/b.py:7, in f(x) · a/b.py:7  in f -> g(...) · Cell In[4], line 2 (of a notebook)
-_FRAME = re.compile(
-    r'\s*(?:[>❱] ?)?(?:File "(?P<a>[^"]{1,400})", line (?P<n>\d+)(?:,? in (?P<f>\S+))?'
-    r"|File (?P<b>(?:[A-Za-z]:)?[^\s:]{1,400}\.py):(?P<m>\d+)(?:, in (?P<g>[\w.]+))?"
-    r"|(?P<c>[\w./\\-]{1,300}\.py):(?P<k>\d+):? +in(?: (?P<h>[\w.<>]+)| *$)"
-    r"|(?P<d>(?:Cell|Input) In ?\[\d+\]), (?:line (?P<l>\d+)|in ))"
-)
-# A stack of a crash: 0x7FF8, C:\py\triton\_C\libtriton.pyd(0x7FF8) + 0x3 · a_cuda.pyd!PyInit ·
-# frame #3: <unknown function> + 0x2 (0x7f in /py/_qattn_sm89.so)
-_NATIVE = re.compile(
-    r".{0,80}?(?P<path>(?:[A-Za-z]:)?[\w./\\+-]{1,300}\.(?:pyd|dll|so(?:\.\d+)*))"
-    r"(?:\(0x[0-9A-Fa-f]|![\w?:]|\)$)"
-)
-#: The exception directly below a frame without its code.
-_RAISED_BELOW = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b(?::|$)")
 #: A file of a model or a program with its attention, which calls a component.
 _CALLER = re.compile(r"(?i)(?:attn|attention)[^/]*$")
-#: The header of a stack that begins with the innermost frame.
-_REVERSED = "(most recent call first)"
 #: The lines of ComfyUI's report that hold the exception and its message, and the end of a build.
 _REPORTED = re.compile(
     r"\s*(?:- \*\*Exception (?:Type|Message):\*\*|Error occurred when executing"
@@ -64,7 +47,6 @@ _REPORTED = re.compile(
     r"\b(?:ninja|cmake|nvcc|hipcc|gcc|cc|clang)\b)"
 )
 _MESSAGE_OF = re.compile(r"\s*- \*\*Exception Message:\*\*")
-_POINTER = re.compile(r"^\s*(?:-+> ?\d*|❱ ?\d+ ?[│|]?|\d+ [│|]?)\s*")
 #: A line that reports a failure, and does not only mention one.
 _REPORTS = (
     r"\b[A-Z]\w*(?:Error|Exception)\b ?:|\b(?:error|ERROR|fatal|FATAL)\b {0,3}:(?!\s*$)"
@@ -155,21 +137,12 @@ _PACKAGES = {
 }  # fmt: skip
 
 
-class _Frame(NamedTuple):
-    path: str
-    line: str
-    function: str
-    code: str
-    native: bool = False
-    """It is a compiled module in the stack of a crash."""
-
-
 class _Failure(NamedTuple):
     """One exception, or one line that reports a failure."""
 
     line: LogLine
     message: str
-    frames: tuple[_Frame, ...] = ()
+    frames: tuple[Frame, ...] = ()
     near: str = ""
     """The lines around it, where it has no frames."""
     traced: bool = False
@@ -215,7 +188,7 @@ def _failures(trace: TraceLog) -> Iterator[_Failure]:
     chain, below = trace.last_failure()
     read: set[LogLine] = set()
     last = max((line.number for line in trace.lines), default=0)
-    open_frames = tuple(_frames([line.text for line in below]))
+    open_frames = tuple(frames_of([line.text for line in below]))
     if chain and last - chain[-1][0].number <= _WENT_ON:
         for _, link in groupby(chain, key=lambda entry: entry[1].link):
             failure = _exception(list(link), open_frames)
@@ -223,7 +196,7 @@ def _failures(trace: TraceLog) -> Iterator[_Failure]:
                 # IPython's frames have no header, so that they do not belong to the failure.
                 at = trace.lines.index(failure.line)
                 frames = failure.frames or tuple(
-                    _frames([one.text for one in trace.lines[max(0, at - _LOOK_BACK) : at]])
+                    frames_of([one.text for one in trace.lines[max(0, at - _LOOK_BACK) : at]])
                 )
                 near = "" if frames else _around(trace, at)
                 traced = any(_TRACED in one.text for one in trace.lines[at : at + _LINES])
@@ -247,7 +220,7 @@ def _around(trace: TraceLog, at: int) -> str:
 def _cut(trace: TraceLog) -> Iterator[_Failure]:
     """The traceback in which a log ends without the line that says why."""
     end = trace.lines[-_LOOK_BACK:]
-    at = [index for index, line in enumerate(end) if _FRAME.match(line.text)]
+    at = [index for index, line in enumerate(end) if FRAME.match(line.text)]
     after = trace.positions[-_LOOK_BACK:][at[-1] :] if at else []
     said = any(position.kind is LineKind.EXCEPTION for position in after)
     if not at or said:
@@ -256,24 +229,24 @@ def _cut(trace: TraceLog) -> Iterator[_Failure]:
     with_code = not end[at[-1]].text.lstrip().startswith('File "')
     most = _AFTER_CUT if len(at) >= _CUT or with_code else _AT_THE_END
     if len(end) - at[-1] <= most:
-        yield _Failure(end[at[-1]], "", tuple(_frames([line.text for line in end])))
+        yield _Failure(end[at[-1]], "", tuple(frames_of([line.text for line in end])))
 
 
 def _exception(
-    link: Sequence[tuple[LogLine, Position]], open_frames: tuple[_Frame, ...]
+    link: Sequence[tuple[LogLine, Position]], open_frames: tuple[Frame, ...]
 ) -> _Failure | None:
     raised = [line for line, at in link if at.kind is LineKind.EXCEPTION]
     if not raised:
         return None
     lines = [line for line, at in link if at.kind in (LineKind.EXCEPTION, LineKind.MESSAGE)]
-    frames = tuple(_frames([line.text for line, _ in link]))
+    frames = tuple(frames_of([line.text for line, _ in link]))
     message = "\n".join(line.text.strip() for line in lines[:_LINES])
     line = next((line for line in lines[1:] if _MESSAGE_OF.match(line.text)), raised[-1])
     # Frames below belong to the exception only if it has none: else another process passed it on.
     return _Failure(line, message[:_CHARACTERS], frames or open_frames)
 
 
-def _lines(trace: TraceLog, last: int, open_frames: tuple[_Frame, ...]) -> Iterator[_Failure]:
+def _lines(trace: TraceLog, last: int, open_frames: tuple[Frame, ...]) -> Iterator[_Failure]:
     """Lines near the end that report a failure without a traceback, the last one first."""
     signals, died = log_signals(), next(k for k in component_table().kind if k.id == "died")
     pattern = re.compile("|".join((_REPORTS, *died.patterns)))
@@ -281,7 +254,7 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[_Frame, ...]) -> Itera
         line, kind = trace.lines[index], trace.positions[index].kind
         text = line.text
         reported = _REPORTED.match(text) or _RAISES.match(text)
-        if last - line.number > _END or _FRAME.match(text):
+        if last - line.number > _END or FRAME.match(text):
             continue
         if kind <= LineKind.WARNING and not reported:
             continue
@@ -290,7 +263,7 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[_Frame, ...]) -> Itera
             continue
         if not (signals.benign.search(text) or signals.passed.search(text) or _NO_GIT.match(text)):
             stack = trace.lines[index : index + _LOOK_BACK] if _CRASH.search(text) else ()
-            frames = open_frames or tuple(_frames([one.text for one in stack]))
+            frames = open_frames or tuple(frames_of([one.text for one in stack]))
             line = _said_by(trace.lines, index)
             yield _Failure(line, line.text.strip()[:_CHARACTERS], frames, _around(trace, index))
 
@@ -308,45 +281,13 @@ def _said_by(lines: Sequence[LogLine], index: int) -> LogLine:
     return lines[index]
 
 
-def _frames(lines: Sequence[str]) -> list[_Frame]:
-    """The frames of a traceback, outermost first, each with the line of code below it."""
-    frames = list(_frames_as_printed(lines))
-    native = [frame for frame in frames if frame.native]
-    python = [frame for frame in frames if not frame.native]
-    if any(_REVERSED in text for text in lines):
-        python.reverse()
-    return python + native[::-1]
-
-
-def _frames_as_printed(lines: Sequence[str]) -> Iterator[_Frame]:
-    for index, text in enumerate(lines):
-        match = _FRAME.match(text)
-        if match is None:
-            if native := _NATIVE.match(text):
-                yield _Frame(native["path"].replace("\\", "/"), "", "", "", native=True)
-            continue
-        path = (match["a"] or match["b"] or match["c"] or match["d"]).replace("\\", "/")
-        number = match["n"] or match["m"] or match["k"] or match["l"] or ""
-        function = match["f"] or match["g"] or match["h"] or ""
-        code = next(
-            (
-                _POINTER.sub("", below)
-                for below in lines[index + 1 : index + 8]
-                if "^" not in below.strip(" ~") and (match["a"] or re.match(r"\s*(?:-+>|❱)", below))
-            ),
-            "",
-        )
-        other = _FRAME.match(code) or _RAISED_BELOW.match(code)
-        yield _Frame(path, number, function, "" if other else code.strip())
-
-
-def _at_its_frame(failure: _Failure, frame: _Frame | None, lines: Sequence[LogLine]) -> _Failure:
+def _at_its_frame(failure: _Failure, frame: Frame | None, lines: Sequence[LogLine]) -> _Failure:
     """The failure at the line of the component's frame, if it has no message of its own."""
     if failure.message or frame is None:
         return failure
     place = (frame.path, frame.line)
     for line in reversed(lines[-_LOOK_BACK:]):
-        if any((one.path, one.line) == place for one in _frames([line.text])):
+        if any((one.path, one.line) == place for one in frames_of([line.text])):
             return failure._replace(line=line)
     return failure
 
@@ -362,7 +303,7 @@ def _innermost(failure: _Failure) -> str:
 
 def _component(
     failure: _Failure, known: KnownMessage | None
-) -> tuple[Component | None, _Frame | None]:
+) -> tuple[Component | None, Frame | None]:
     """The component by the frames, by the message, then one that counts if no other does.
 
     `known`: the entry of the message in the index of messages.
@@ -395,7 +336,7 @@ def _component(
     return None, None
 
 
-def _inmost(failure: _Failure, components: Sequence[Component]) -> tuple[Component, _Frame] | None:
+def _inmost(failure: _Failure, components: Sequence[Component]) -> tuple[Component, Frame] | None:
     """The component of the innermost frame that does not only pass a call on."""
     for frame in reversed(failure.frames):
         for one in components:
@@ -412,7 +353,7 @@ def _inmost(failure: _Failure, components: Sequence[Component]) -> tuple[Compone
 
 def _further_up(
     failure: _Failure, components: Sequence[Component]
-) -> tuple[Component, _Frame] | None:
+) -> tuple[Component, Frame] | None:
     """The component that an outer frame names.
 
     A GPU reports a failure at a later call, torch's tracer one of the program that it traces, and
@@ -489,7 +430,7 @@ def _guess(
     name: str,
     failure: _Failure,
     component: Component,
-    frame: _Frame | None,
+    frame: Frame | None,
     known: KnownMessage | None = None,
 ) -> Guess:
     message = failure.message
@@ -518,7 +459,7 @@ def _guess(
     )
 
 
-def _place(frame: _Frame | None) -> str:
+def _place(frame: Frame | None) -> str:
     if frame is None:
         return ""
     if frame.native:
@@ -535,7 +476,7 @@ def _source(known: KnownMessage | None) -> str:
     return f"{known.file}{function}, release {releases}"
 
 
-def _condition(frame: _Frame | None) -> str:
+def _condition(frame: Frame | None) -> str:
     """The condition under which an `assert` that the traceback shows fails."""
     code = frame.code if frame is not None else ""
     if not code.startswith("assert "):

@@ -68,6 +68,15 @@ class ComponentTable(Struct, frozen=True):
     """Pattern for words that show other work of the same packages than attention."""
     attention: str
     """Pattern for the words by which a failure mentions attention."""
+    other: tuple[str, ...]
+    """Packages that no rule is about, unless it names them."""
+    hosts: frozenset[str]
+    """Packages that pass the calls of a program on to attention software."""
+
+    def other_software(self, text: str) -> set[str]:
+        """The packages without a part in attention that a text names, in lower case."""
+        pattern = rf"(?i)(?<![a-z0-9])(?:{'|'.join(self.other)})(?![a-z0-9])"
+        return {name.lower() for name in re.findall(pattern, text)}
 
     def is_neutral(self, path: str) -> bool:
         """The file only passes a call on."""
@@ -80,7 +89,11 @@ class ComponentTable(Struct, frozen=True):
     def is_other_work(self, text: str) -> bool:
         """The text is about other work than attention."""
         other = re.search(self.other_work, text) is not None
-        return other and re.search(self.attention, text) is None
+        return other and not self.is_about_attention(text)
+
+    def is_about_attention(self, text: str) -> bool:
+        """The text mentions attention."""
+        return re.search(self.attention, text) is not None
 
     def kind_of(self, message: str) -> Kind:
         """The first kind that fits; the last kind fits everything."""

@@ -245,9 +245,7 @@ def _is_incidental(
         return True
     if match.position.kind < LineKind.EXCEPTION and signals.passed.search(match.excerpt):
         return True
-    optional = rules[match.rule].cause in signals.optional_causes
-    raised = match.position.kind in (LineKind.MESSAGE, LineKind.EXCEPTION)
-    if optional and not raised and _goes_on(match, ends):
+    if _is_note(match, rules[match.rule]) and _goes_on(match, ends):
         return True
     harmless = signals.harmless.search(match.excerpt) is not None
     if match.position.kind > LineKind.TEXT and not harmless:
@@ -265,6 +263,18 @@ def _is_incidental(
         if not explained and not _uses_up_memory(rules[match.rule].cause, end):
             return True
     return False
+
+
+def _is_note(match: SymptomMatch, rule: Rule) -> bool:
+    """The line says what a program does without, or instead; the symptom is not just that."""
+    signals = log_signals()
+    if match.position.kind in (LineKind.MESSAGE, LineKind.EXCEPTION):
+        return False
+    if rule.cause in signals.optional_causes:
+        return True
+    if not signals.replaced.search(match.excerpt):
+        return False
+    return not any(map(signals.replaced.search, rule.symptoms[match.symptom].lines))
 
 
 def _goes_on(match: SymptomMatch, ends: Sequence[LogEnd]) -> bool:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from attn_doctor.explain.keywords import Keywords
 from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.normalize import NormalizedLog
+from attn_doctor.explain.other_software import Raised, is_of_other_software, raised
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
 from attn_doctor.redact import redact
 from attn_doctor.rulebook.patterns import keyword, plain_length, ways
@@ -230,6 +231,9 @@ class SymptomSearch:
             beside = vicinity.found(symptom.others, index)
             if beside is None or vicinity.has(symptom.excluded, index):
                 continue
+            exception = vicinity.raised_at(index)
+            if exception is not None and is_of_other_software(symptom.rule, exception):
+                continue
             line = trace.lines[index]
             yield SymptomMatch(
                 rule=symptom.rule.id,
@@ -297,6 +301,7 @@ class _Vicinity:
     def __init__(self, trace: TraceLog) -> None:
         self._trace = trace
         self._texts: dict[range, str] = {}
+        self._raised: dict[tuple[int, int], Raised] = {}
 
     def found(self, patterns: Sequence[re.Pattern[str]], index: int) -> int | None:
         """Characters that the patterns match around a line; None if one of them does not."""
@@ -313,6 +318,22 @@ class _Vicinity:
         text = self._text(self._lines(index))
         return any(pattern.search(text) for pattern in patterns)
 
+    def raised_at(self, index: int) -> Raised | None:
+        """The exception that a line belongs to; None if it belongs to none."""
+        at = self._trace.positions[index]
+        if at.failure < 0:
+            return None
+        link = (at.failure, at.link)
+        if link not in self._raised:
+            self._raised[link] = raised(
+                [
+                    (line.text, position)
+                    for line, position in zip(self._trace.lines, self._trace.positions, strict=True)
+                    if (position.failure, position.link) == link
+                ]
+            )
+        return self._raised[link]
+
     def _lines(self, index: int) -> range:
         first, last = self._failures.get(self._trace.positions[index].failure, (index, index))
         first, last = max(first, index - _FAILURE), min(last, index + _FAILURE)
@@ -320,7 +341,11 @@ class _Vicinity:
 
     def _text(self, lines: range) -> str:
         if lines not in self._texts:
-            self._texts[lines] = one_blank("\n".join(self._trace.lines[at].text for at in lines))
+            texts = (self._trace.lines[at].text for at in lines)
+            signals = log_signals()
+            self._texts[lines] = one_blank(
+                "\n".join(text for text in texts if not signals.listed.search(text))
+            )
         return self._texts[lines]
 
     @cached_property

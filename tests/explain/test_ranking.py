@@ -209,3 +209,14 @@ def test_a_note_that_the_run_goes_on_does_not_explain_a_crash(
     assert explained(note).matches
     for crash in ("Fatal Python error: Aborted", "Segmentation fault (core dumped)"):
         assert not explained(f"{note}{crash}\n").matches
+
+
+def test_a_note_on_what_is_used_instead_is_no_cause_of_a_run_that_goes_on(
+    rule: WriteRule, explained: Explain
+) -> None:
+    note = "the fast kernel wants Hopper. Defaulting to the other kernel"
+    run = "step 10 loss=0.3\nstep 20 loss=0.2"
+    rule("a/b", "torch-cpu-only", "the fast kernel wants Hopper")
+    assert explained(note).matches
+    assert not explained(f"{note}\n{run}").matches
+    assert explained(f"Error: {note}\n{run}").matches

@@ -1,0 +1,83 @@
+"""Failures of other software that share words with a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from attn_doctor.explain.explanation import Explanation
+
+Explain = Callable[..., Explanation]
+WriteRule = Callable[..., None]
+
+SITE = "/py/lib/python3.12/site-packages"
+MESSAGE = "RuntimeError: the device has no kernel for this launch"
+
+
+def traceback(*frames: tuple[str, str], message: str = MESSAGE) -> str:
+    """A traceback with a file and a line of code for each frame, the outermost first."""
+    lines = (f'  File "{path}", line 7, in call\n    {code}\n' for path, code in frames)
+    return "".join(("Traceback (most recent call last):\n", *lines, message))
+
+
+TRAIN = ("/work/train.py", "model(x)")
+TORCH = (f"{SITE}/torch/nn/modules/module.py", "return forward_call(*args)")
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [TRAIN, (f"{SITE}/bitsandbytes/functional.py", "lib.cgemm(a)")],
+        [TRAIN, (f"{SITE}/flash_attn/modules/mlp.py", "fc(x)"), (f"{SITE}/apex/mlp.py", "run(x)")],
+        [TRAIN, (f"{SITE}/some_model/blocks.py", "scan(x)"), TORCH],
+    ],
+    ids=["no part of attention", "below a frame of the rule's package", "any package"],
+)
+def test_another_package_that_raises_the_same_message(
+    rule: WriteRule, explained: Explain, frames: list[tuple[str, str]]
+) -> None:
+    rule("flash/a", "torch-cpu-only", "the device has no kernel for this launch")
+    assert not explained(traceback(*frames)).matches
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [TRAIN],
+        [TRAIN, TORCH],
+        [TRAIN, (f"{SITE}/flash_attn/flash_attn_interface.py", "fwd(q)"), TORCH],
+        [TRAIN, (f"{SITE}/flash_attn-2.8.3-py3.12-linux-x86_64.egg/flash_attn/a.py", "fwd(q)")],
+        [TRAIN, (f"{SITE}/some_model/blocks.py", "y = flash_attn_func(q)")],
+        [TRAIN, (f"{SITE}/transformers/trainer.py", "outputs = model(**inputs)")],
+    ],
+    ids=["a program", "torch", "the package", "its egg", "its caller", "a library that calls it"],
+)
+def test_a_failure_that_can_be_of_the_package(
+    rule: WriteRule, explained: Explain, frames: list[tuple[str, str]]
+) -> None:
+    rule("flash/a", "torch-cpu-only", "the device has no kernel for this launch")
+    assert explained(traceback(*frames)).matches
+
+
+def test_a_message_about_attention_counts_wherever_it_is_raised(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("flash/a", "torch-cpu-only", "FlashAttention only works on a GPU")
+    frame = (f"{SITE}/bitsandbytes/nn.py", "y = op(x)")
+    message = "RuntimeError: FlashAttention only works on a GPU"
+    assert explained(traceback(TRAIN, frame, message=message)).matches
+
+
+def test_a_rule_that_names_the_package(rule: WriteRule, explained: Explain) -> None:
+    rule("torch/a", "torch-cpu-only", "bitsandbytes has no kernel")
+    frame = (f"{SITE}/bitsandbytes/functional.py", "lib.cgemm(a)")
+    assert explained(traceback(frame, message="RuntimeError: bitsandbytes has no kernel")).matches
+
+
+def test_a_package_that_is_only_listed_did_not_fail(rule: WriteRule, explained: Explain) -> None:
+    near = "pattern = 'no kernel for this launch'\nnear = ['flash_attn']\nlogs = ['x']"
+    rule("a/b", "torch-cpu-only", tail=f"[[symptom]]\n{near}")
+    assert explained(f"import flash_attn\n{MESSAGE}").matches
+    for listed in ("flash_attn==2.8.3", "flash_attn   2.8.3", "[pip3] flash_attn==2.8.3"):
+        assert not explained(f"{listed}\n{MESSAGE}").matches

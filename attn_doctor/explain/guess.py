@@ -20,6 +20,7 @@ from attn_doctor.explain.normalize import LogLine, NormalizedLog
 from attn_doctor.explain.survived import survived
 from attn_doctor.explain.symptom_match import excerpt
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
+from attn_doctor.explain.wanted import wanted_in_words
 from attn_doctor.findings import Fix, Safety
 
 #: Lines of a message that are read, and characters of it.
@@ -32,6 +33,8 @@ _END = 40
 _LOOK_BACK = 60
 #: Lines before and after a failure without frames that may name its component.
 _NEAR, _AFTER = 12, 4
+#: Lines of a log that is only a message, as a person types one.
+_TYPED = 5
 #: Frames at the end of a log, and lines after them, in a traceback whose last line is missing. One
 #: frame is enough if nothing but its line of code is after it.
 _CUT, _AFTER_CUT, _AT_THE_END = 2, 8, 3
@@ -73,6 +76,8 @@ _CUDA = re.compile(r"(?:\w+Error: )?(?:CUDA|HIP) [Ee]rror: ")
 _HINTS = 8
 #: What torch's tracer writes before the frames of the program that it traced.
 _TRACED = "from user code"
+#: A file that a message names.
+_FILE = re.compile(r"'([^'\n]*/[^'\n]*)'")
 #: A line of code that raises. It stands for the exception in a report that ends with it.
 _RAISES = re.compile(r"""\s*(?:raise \w+\(|assert .*["'])""")
 _BUILD = re.compile(
@@ -96,6 +101,10 @@ _FIRST_ERROR = re.compile(
     r"\b(?:fatal )?error\b ?[:C](?!\s*$)(?! (?:subprocess-exited-with|failed-wheel-build))"
     r"|\bError: (?! +×)|\bCMake Error\b"
 )
+#: An exception in the output of a build, other than those that only say that it failed.
+_BUILD_RAISED = re.compile(
+    r"^\s*(?:[a-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception): (?!Command |Error compiling )"
+)
 #: What the setup of flash-attn prints outside a checkout, before it goes on.
 _NO_GIT = re.compile(r"\s*fatal: not a git repository")
 #: How docker reports that a step of an image failed, which repeats its command.
@@ -104,22 +113,18 @@ _STEP = re.compile(r"\bERROR: process \"")
 _ABSENT = re.compile(r"No module named|not (?:be )?(?:found|installed|available)|[Pp]lease install")
 
 #: How messages write the value that was found and the one that was wanted.
+_GOT = r",? (?:but |and )?(?:got|found|received|you have) (?P<seen>\([^)\n]{0,80}\)|[^;\n(]{1,80})"
+_WANTED = r"(?P<wanted>[^;\n]{1,100}?)"
 _VALUES = tuple(
     map(
         re.compile,
         (
-            (
-                r"[Ee]xpected (?P<wanted>[^;\n]{1,100}?),? but (?:got|found|received) "
-                r"(?P<seen>[^;\n(]{1,80})"
-            ),
+            rf"(?:[Ee]xpected|[Rr]equires?) {_WANTED}{_GOT}",
             r"takes (?P<wanted>[^(\n]{1,60}) but (?P<seen>[^\n]{1,100}?) (?:was|were) given",
-            (
-                r"[Rr]equires? (?P<wanted>[^;\n]{1,100}?),? but (?:got|found|you have) "
-                r"(?P<seen>[^;\n]{1,80})"
-            ),
-            r"must (?P<wanted>(?:be|have) [^;\n]{1,100}?),? (?:but )?got (?P<seen>[^;\n]{1,80})",
-            r"\b(?P<wanted>must (?:be|have) [^;\n]{1,120})",
-            r"(?P<wanted>[Oo]nly supports? [^;\n]{1,120})",
+            rf"(?:must|needs? to|expected to|should) (?:be|have) {_WANTED}{_GOT}",
+            rf"[Oo]nly supports? {_WANTED}{_GOT}",
+            r"\b(?:must|needs? to|expected to|should) (?:be|have) (?P<wanted>[^;\n]{1,120})",
+            r"[Oo]nly supports? (?P<wanted>[^;\n]{1,120})",
             r"(?:does not|doesn't) support (?P<seen>[^;\n]{1,100})",
         ),
     )
@@ -157,8 +162,7 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
     for failure in _failures(trace):
         if any(first <= failure.line.number <= last for first, last in over):
             continue
-        unrelated = log_signals().unrelated.search(failure.message)
-        if unrelated or component_table().is_unrelated(failure.message):
+        if _is_unrelated(failure):
             return near
         if component_table().is_other_work(_innermost(failure)):
             return near
@@ -177,7 +181,18 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
         # The lines of a build are near each other; its first error says more than its last.
         ended = max((line.number for line in log.lines if _BUILD.search(line.text)), default=0)
         return built if near.line <= ended + _AFTER else near
-    return near or built
+    return near or built or _of_index(name, trace)
+
+
+def _is_unrelated(failure: _Failure) -> bool:
+    """The failure is not about attention. One about a file of the component it is in may be."""
+    table = component_table()
+    inner = failure.frames[-1].path if failure.frames else ""
+    owners = [one for one in table.component if one.owns(inner)]
+    if any(one.owns(path) for one in owners for path in _FILE.findall(failure.message)):
+        return False
+    other = log_signals().unrelated.search(failure.message)
+    return other is not None or table.is_unrelated(failure.message)
 
 
 # The failures
@@ -326,7 +341,11 @@ def _component(
     indirect = kind in ("died", "cut") or failure.traced
     if indirect and (late := _further_up(failure, first)):
         return late
-    last = [one for one in able if one.fallback]
+    # A program compiles other kernels too; the frames around it would name attention.
+    passed_on = [table.is_neutral(frame.path) for frame in failure.frames]
+    called = passed_on[-1:] == [True] and not all(passed_on)
+    other = kind == "compile" and called and not attention
+    last = [one for one in able if one.fallback and not other]
     named += [one for one in last if one.is_named_in(failure.message)]
     if named:
         return named[0], inner
@@ -394,7 +413,8 @@ def _of_build(name: str, lines: Sequence[LogLine]) -> Guess | None:
         errors = (
             one for one in lines if _FIRST_ERROR.search(one.text) and not _NO_GIT.match(one.text)
         )
-        first = next(errors, line)
+        raised = (one for one in lines if _BUILD_RAISED.match(one.text))
+        first = next(errors, next(raised, line))
         return _guess(name, _Failure(first, line.text.strip()), found, None)
     return _of_pip(name, lines)
 
@@ -423,6 +443,27 @@ def _of_pip(name: str, lines: Sequence[LogLine]) -> Guess | None:
     return None
 
 
+def _of_index(name: str, trace: TraceLog) -> Guess | None:
+    """The component whose sources have a message that a person gave without its traceback."""
+    given = [
+        (line, position)
+        for line, position in zip(trace.lines, trace.positions, strict=True)
+        if line.text.strip()
+    ]
+    if len(given) > _TYPED:
+        return None
+    for line, position in reversed(given):
+        failure = _Failure(line, line.text.strip()[:_CHARACTERS])
+        said = log_signals().benign.search(line.text) or position.kind is LineKind.WARNING
+        if said or _is_unrelated(failure) or component_table().is_other_work(failure.message):
+            continue
+        known = known_message(failure.message)
+        if known is not None and known.names_its_component:
+            component = next(c for c in component_table().component if c.id == known.component)
+            return _guess(name, failure, component, None, known)
+    return None
+
+
 # The words
 
 
@@ -439,6 +480,7 @@ def _guess(
     kind = component_table().kind_of(message)
     seen, wanted = _values(message)
     condition = _condition(frame) or (known.condition if known is not None else "")
+    wanted = wanted or wanted_in_words(condition)
     title = kind.title.format(name=component.name)
     return Guess(
         component=component.id,

@@ -25,6 +25,10 @@ _GENERAL = re.compile(
 )
 
 
+#: The condition of a check that always fails, where a macro excluded a kernel.
+_NO_CONDITION = ("not (false)", "not (False)")
+
+
 class KnownMessage(NamedTuple):
     """A message in the sources of a component."""
 
@@ -59,6 +63,8 @@ def known_message(message: str, paths: tuple[str, ...] = ()) -> KnownMessage | N
         if plain < _LEAST or not _in_order(pieces, text):
             continue
         entry = KnownMessage(*row.split("\t"))
+        if entry.condition in _NO_CONDITION:
+            entry = entry._replace(condition="")
         score = plain + 1000 * (entry.file.rsplit("/", 1)[-1] in names)
         if score > best_score:
             best, best_score = entry, score

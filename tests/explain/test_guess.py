@@ -381,8 +381,8 @@ def test_the_place_the_condition_and_the_values(guessed: Callable[[str], Guess |
     assert found is not None
     assert found.frame == f"{SITE}/flash_attn/cute/interface.py, line 7, in fwd"
     assert found.condition == "not (arch >= 100 and d <= 128)"
-    assert guess_in_words(found).endswith("It is raised unless `arch >= 100 and d <= 128`.")
-    assert (found.wanted, found.seen) == ("be at most 128", "256")
+    assert guess_in_words(found).endswith("The code wants `arch >= 100 and d <= 128`.")
+    assert (found.wanted, found.seen) == ("at most 128", "256")
 
 
 def test_a_version_range_becomes_a_command(guessed: Callable[[str], Guess | None]) -> None:
@@ -408,7 +408,7 @@ def test_how_it_is_shown(rule: WriteRule, explained: Explain) -> None:
     for part in (
         "? FlashAttention 2 seems to refuse this input",
         "This is a guess",
-        "  wanted have shape (1, 2)",
+        "  wanted shape (1, 2)",
         "  found  (3, 4)",
         "  try    Print shape",
         "cause  unknown  [flash-attn-2, input]",
@@ -653,3 +653,67 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
     guess = guessed(log)
     assert guess is not None
     assert guess.component == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("log", "component", "line"),
+    [
+        # A message of the index, given without its traceback.
+        ("Cascade attention under MLA CP is not supported.", "sglang", 1),
+        ("\nseq_lens.dtype needs to be int32 but got torch.int64.\n", "vllm", 2),
+        # A file of the component is missing: an incomplete build.
+        (
+            (f'{HEAD}  File "{SITE}/xformers/_cpp_lib.py", line 114, in _register_extensions\n'
+            f"FileNotFoundError: [Errno 2] No such file or directory: '{SITE}/xformers/cpp_lib.json'"),
+            "xformers",
+            3,
+        ),
+        # The exception above the end of a build says more than the end.
+        ("ModuleNotFoundError: No module named 'torch'\nFailed to build flash-attn==2.8.3", "flash-attn-2", 1),
+        ("AttributeError: '_OpNamespace' 'vllm' object has no attribute 'unified_attention'", "vllm", 1),
+        (
+            (f'{HEAD}  File "{SITE}/torch/nn/functional.py", line 5786, in _mha_shape_check\n'
+            "AssertionError: For batched (3-D) `query`, expected `key` to be 3-D but found 4-D"),
+            "mha",
+            3,
+        ),
+    ],
+)  # fmt: skip
+def test_a_failure_that_few_lines_show(
+    guessed: Callable[[str], Guess | None], log: str, component: str, line: int
+) -> None:
+    found = guessed(log)
+    assert found is not None
+    assert (found.component, found.line) == (component, line)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        # A warning, a message in a longer log, and a kernel that is not attention.
+        "UserWarning: Cascade attention under MLA CP is not supported.",
+        "step 1\n" * 9 + "Cascade attention under MLA CP is not supported.",
+        (
+            f'{HEAD}  File "/x/moe.py", line 1, in reduce\n    _reduce_kernel[grid](\n'
+            f'  File "{SITE}/triton/compiler/compiler.py", line 1, in make_ir\n'
+            "triton.compiler.errors.CompilationError: at 43:8:\n    o = wh.sum(axis=0)\n"
+        ),
+        (
+            f'{HEAD}  File "{SITE}/diffusers/models/attention_processor.py", line 1, in __call__\n'
+            "    query = attn.to_q(hidden_states)\n"
+            "RuntimeError: CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasGemmEx`"
+        ),
+    ],
+)
+def test_no_guess_where_attention_does_not_fail(
+    guessed: Callable[[str], Guess | None], log: str
+) -> None:
+    assert guessed(log) is None
+
+
+def test_the_condition_of_a_known_message_is_in_words(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    found = guessed("FlashInfer: cum_seq_lens_q must have dtype torch.int32, got torch.int64")
+    assert found is not None
+    assert (found.wanted, found.seen) == ("dtype torch.int32", "torch.int64")

@@ -11,6 +11,7 @@ from attn_doctor.explain.explanation import (
     LogFact,
     RankedCause,
 )
+from attn_doctor.explain.wanted import check_of
 from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.findings.summary import caveats
 from attn_doctor.render.grouping import plural
@@ -97,10 +98,9 @@ def guess_in_words(guess: Guess) -> str:
         words += f" It comes from {guess.frame}."
     if guess.source:
         words += f" The sources have the message in {guess.source}."
-    if guess.condition.startswith("not (") and guess.condition.endswith(")"):
-        words += f" It is raised unless `{guess.condition[5:-1]}`."
-    elif guess.condition:
-        words += f" It is raised if `{guess.condition}`."
+    if guess.condition:
+        code, holds = check_of(guess.condition)
+        words += f" The code {'wants' if holds else 'refuses'} `{code}`."
     return words
 
 

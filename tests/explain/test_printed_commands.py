@@ -24,7 +24,7 @@ from tools.try_fixes.checks import own_command
 
 _PROGRAMS = {
     *("pip", "conda", "uv", "attn-doctor", "git", "sudo", "nvidia-smi", "export", "unset", "wsl"),
-    *("brew", "xcode-select", "Invoke-Expression", "Remove-Item", "powershell"),
+    *("brew", "xcode-select", "winget", "Invoke-Expression", "Remove-Item", "powershell"),
 }
 #: A word that a person must fill in, or that was cut.
 _PLACEHOLDER = re.compile(r"<[a-z._ -]+>|\{[a-z_.]+\}|…|\.\.\.|\b(?:YOUR|PATH_TO|X\.Y)\b")

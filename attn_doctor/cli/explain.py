@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec.structs import replace
 
 from attn_doctor.cli.common_options import Output, Python, Snapshot, Verbose
 from attn_doctor.cli.output_file import write
@@ -94,6 +95,8 @@ def explain(
         texts=texts,
         against=against,
     )
+    if not (facts or python) and (there := _interpreter_here(found)):
+        found = replace(found, again=("attn-doctor", "explain", *every, "--python", there))
     if any(fix.run for one in found.matches for fix in one.fixes):
         from attn_doctor.install.offered import offered_for_log
 
@@ -125,6 +128,15 @@ def _is_text(argument: str) -> bool:
     if "\n" in argument:
         return True
     return len(argument.split()) > 1 and not os.path.exists(argument)
+
+
+def _interpreter_here(found: Explanation) -> str:
+    """The interpreter of the log, if it is another one than the examined and this machine has it.
+
+    It is not examined unasked: that would start a program that a log names.
+    """
+    there = (one.value for one in found.differences if one.fact == "python.path")
+    return next(filter(os.path.exists, there), "")
 
 
 def _machine(snapshot: str, python: str) -> Facts:

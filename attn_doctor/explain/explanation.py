@@ -145,6 +145,9 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """Lines that were left out, because a log of a run that worked has them as well."""
     passages: tuple[Passage, ...] = ()
     """The logs around the causes, or around the line of the guess."""
+    again: tuple[str, ...] = ()
+    """The command that examines the interpreter that the log names, if this machine has it and
+    another one was examined."""
     seconds: float = 0.0
 
     @property

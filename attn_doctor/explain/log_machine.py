@@ -6,6 +6,7 @@ a verdict or a command for another environment would be wrong there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ from attn_doctor.rulebook.evaluate import FactLookup
 _IDENTITY = ("system.os", "system.arch", "python.version", "torch.version")
 #: Facts that change on one machine as well; only a report of them counts.
 _REPORTED = ("triton.version", *(f"{package}.version" for package in PACKAGES))
+#: The part of an interpreter's path behind its environment.
+_PROGRAM = re.compile(r"(?:[/\\](?:bin|Scripts))?[/\\][^/\\]*$")
 _FLASH, _XFORMERS, _CUDA = "flash-attn, built for", "xformers, built for", "torch for CUDA {}"
 #: Two facts that belong together, how a sentence names each, and the parts of the versions that
 #: must be equal: the minor release of torch, the major one of CUDA.
@@ -79,6 +82,9 @@ def _line(name: str, stated: Stated) -> int:
 def _differing(stated: Stated, there: FactLookup, machine: Facts) -> Iterator[tuple[str, str]]:
     """This machine's values of facts that the log states otherwise."""
     here = FactLookup(machine)
+    environment, own = _environment(there), machine.python.path
+    if environment and own and not _is_examined(environment, machine):
+        yield "python.path", own
     for name in (*_IDENTITY, *_REPORTED):
         if name in _REPORTED and _confidence(name, stated) < Confidence.REPORTED:
             continue
@@ -88,6 +94,28 @@ def _differing(stated: Stated, there: FactLookup, machine: Facts) -> Iterator[tu
     sm = there("gpu.sm") if _confidence("gpu", stated) >= Confidence.INFERRED else None
     if sm and machine.gpus and all(gpu.sm not in (None, sm) for gpu in machine.gpus):
         yield "gpu.sm", str(machine.gpus[0].sm)
+
+
+def _environment(there: FactLookup) -> str:
+    """The folder of the log's Python environment; empty if it is unknown."""
+    prefix, path = there("python.prefix"), str(there("python.path") or "")
+    return str(prefix) if prefix else _PROGRAM.sub("", path)
+
+
+def _is_examined(environment: str, machine: Facts) -> bool:
+    """The folder of an environment is that of the one examined, or holds its packages."""
+    python = machine.python
+    if python.prefix is None:
+        return True
+    folder = _comparable(environment)
+    prefixes = (_comparable(one) for one in (python.prefix, python.base_prefix) if one)
+    packages = map(_comparable, python.site_packages or ())
+    return folder in prefixes or any(one.startswith(f"{folder}/") for one in packages)
+
+
+def _comparable(folder: str) -> str:
+    """A path in one spelling; Windows does not tell capital letters apart."""
+    return folder.replace("\\", "/").rstrip("/").lower()
 
 
 def _confidence(start: str, stated: Stated) -> int:

@@ -178,3 +178,17 @@ def test_lines_of_a_run_that_worked_explain_nothing(tmp_path: Path) -> None:
     left = [match["cause"] for match in data["matches"]]
     assert (left[0], "silent-sdpa-fallback" in left) == ("gpu-too-old-for-flash", False)
     assert data["known_lines"] == 2
+
+
+def test_another_environment_of_this_machine_is_named_next(tmp_path: Path) -> None:
+    other = tmp_path / "other" / "bin" / "python"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    log = tmp_path / "a.log"
+    log.write_text(f"** Python executable: {other}\n{LINE}")
+    again = f"attn-doctor explain {log} --python {other}"
+    shown = " ".join(run(str(log)).stdout.split())
+    assert "check not checked: the log comes from another environment" in shown
+    assert again in shown
+    other.unlink()
+    assert again not in " ".join(run(str(log)).stdout.split())

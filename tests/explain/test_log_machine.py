@@ -75,6 +75,36 @@ def test_the_gpu_the_system_and_reported_packages_differ() -> None:
     }
 
 
+def test_a_program_names_its_interpreter() -> None:
+    line = "** Python executable: C:\\AI\\python_embeded\\python.exe"
+    there = Python(path="C:/AI/python_embeded/python.exe", prefix="c:\\AI\\python_embeded\\")
+    assert differing(line, Facts(python=there)) == {}
+    other = Python(path="D:\\AI\\python.exe", prefix="D:\\AI")
+    assert differing(line, Facts(python=other)) == {"python.path": "D:\\AI\\python.exe"}
+
+
+@pytest.mark.parametrize(
+    ("path", "differs"),
+    [
+        ("/home/me/venv/lib/python3.11/site-packages/torch/a.py", False),
+        ("/opt/python/lib/python3.11/site-packages/torch/a.py", False),
+        ("/data/packages/lib/python3.11/site-packages/torch/a.py", False),
+        ("/usr/lib/python3.11/site-packages/torch/a.py", False),
+        ("/home/me/venv2/lib/python3.11/site-packages/torch/a.py", True),
+        ("C:\\AI\\venv\\Lib\\site-packages\\torch\\a.py", True),
+    ],
+    ids=["its prefix", "its base", "its packages", "no environment", "a sibling", "Windows"],
+)
+def test_the_environment_of_the_log_is_another_one(path: str, differs: bool) -> None:
+    packages = ("/data/packages/lib/python3.11/site-packages",)
+    own = "/home/me/venv/bin/python"
+    python = Python(
+        path=own, prefix="/home/me/venv", base_prefix="/opt/python", site_packages=packages
+    )
+    found = differing(f'  File "{path}", line 1, in f', Facts(python=python))
+    assert found.get("python.path") == (own if differs else None)
+
+
 def test_the_fixes_are_for_the_machine_of_the_log(rule: WriteRule, explained: Explain) -> None:
     tail = """
 [[fix]]

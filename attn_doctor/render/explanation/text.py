@@ -18,6 +18,8 @@ from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import size
 from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.rulebook.pages import page
+from attn_doctor.shell.commands import shell_of
+from attn_doctor.shell.quote import join
 
 #: Fixes and further causes that are shown; the JSON has all.
 _FIXES, _FURTHER = 4, 6
@@ -181,6 +183,8 @@ def _next(found: Explanation) -> str:
         return "Next: try the advice above, or run `attn-doctor check` to examine the machine."
     if not found.matches:
         return "Next: run `attn-doctor check` to examine the machine itself."
+    if found.again:
+        return f"Next: run `{join(found.again, shell_of())}`."
     first = found.matches[0]
     if not first.fixes:
         return "Next: run `attn-doctor check` to examine the machine itself."

@@ -45,4 +45,5 @@ def test_the_machine_says_it_where_the_log_does_not() -> None:
     assert advisories(HOPPER.replace("H200", "A100-SXM4-80GB") + NAN, machine) == []
     (cause,) = explain([], library.load(), machine, texts=[NAN]).matches
     assert cause.confirmation is Confirmation.BY_MACHINE
-    assert cause.fixes[0].code == "torch.backends.cuda.enable_cudnn_sdp(False)"
+    assert cause.fixes[0].exports == {"TORCH_CUDNN_SDPA_DEPRIORITIZED": "1"}
+    assert cause.fixes[1].code == "torch.backends.cuda.enable_cudnn_sdp(False)"

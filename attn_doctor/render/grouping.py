@@ -7,7 +7,7 @@ by another is a consequence, shown under it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -129,6 +129,11 @@ def tally(diagnosis: Diagnosis) -> str:
 def plural(number: int, name: str) -> str:
     """`1 rule`, `2 rules`."""
     return f"{number} {name}{'s' * (number != 1)}"
+
+
+def rules_for(number: int, what: Literal["machines", "logs"]) -> str:
+    """`211 rules for machines`: not all rules can be evaluated on both."""
+    return f"{plural(number, 'rule')} for {what}"
 
 
 def rows_of_all_heads(share: float) -> str:

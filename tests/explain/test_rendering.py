@@ -72,7 +72,7 @@ def test_text() -> None:
         "Also in the log, less likely the root cause:",
         "  - train.log, line 7: The head dimension is not supported [flash/head; not confirmed:",
         "another environment: system.os is windows in the log, linux",
-        "99000 lines read, 185 rules, 1.25 s",
+        "99000 lines read, 185 rules for logs, 1.25 s",
         "Next: apply the first fix above",
     ):
         assert part in whole

@@ -59,7 +59,7 @@ def test_markdown_shows_each_root_problem_once() -> None:
     assert shown.count("#### ") == 4
     assert "| `driver.version` | 550.54.14 | ≥ 580.65.06 |" in shown
     assert "Explains: `xformers/cuda-major`" in shown
-    assert "No problems found by 42 rules." in markdown(HEALTHY)
+    assert "No problems found by 42 rules for machines." in markdown(HEALTHY)
 
 
 def test_markdown_from_the_machine_is_text_not_markup() -> None:

@@ -18,7 +18,7 @@ from tests.render.sample import DIAGNOSIS, FACTS, HEALTHY, NOTE, OLD_DRIVER, UNK
 
 EXPECTED = """\
 attn-doctor 0.1.0  /srv/venv/bin/python (Python 3.12.3 · virtual environment · VIRTUAL_ENV is set)
-✗ 1 error, 1 warning, 1 note  (42 rules, 0.12 s)
+✗ 1 error, 1 warning, 1 note  (42 rules for machines, 0.12 s)
 
 machine   Debian GNU/Linux 12 (bookworm), docker container, x86_64, 16 CPUs, 128 GiB of memory
           GPUs 0, 1: NVIDIA H100, sm_90, 80 GiB (1.0 GiB to 78 GiB free)
@@ -61,7 +61,7 @@ def test_the_whole_report() -> None:
 
 def test_a_healthy_machine_is_short_and_says_what_next() -> None:
     lines = text(HEALTHY, Terminal(), quiet=True).splitlines()
-    assert lines[0] == "✓ no problems  (42 rules, 0.10 s)"
+    assert lines[0] == "✓ no problems  (42 rules for machines, 0.10 s)"
     assert lines[1:-1] == [""]
     assert lines[-1].startswith("Next: nothing to repair.")
 
@@ -69,7 +69,10 @@ def test_a_healthy_machine_is_short_and_says_what_next() -> None:
 def test_no_finding_without_facts_is_not_healthy() -> None:
     blind = Diagnosis(facts=HEALTHY.facts, findings=(UNKNOWN,), rules=1, seconds=0.1)
     lines = text(blind, Terminal(), quiet=True).splitlines()
-    assert lines[0] == "? no problems, but many rules could not be checked  (1 rule, 0.10 s)"
+    assert (
+        lines[0]
+        == "? no problems, but many rules could not be checked  (1 rule for machines, 0.10 s)"
+    )
     assert "nothing to repair" not in lines[-1]
     most = Diagnosis(facts=HEALTHY.facts, findings=(UNKNOWN,), rules=42, seconds=0.1)
     assert "✓ no problems  (42 rules" in text(most, Terminal(), quiet=True)
@@ -77,7 +80,9 @@ def test_no_finding_without_facts_is_not_healthy() -> None:
 
 def test_quiet_leaves_out_the_machine_and_notes() -> None:
     shown = text(DIAGNOSIS, Terminal(), quiet=True)
-    assert shown.startswith("✗ 1 error, 1 warning, 1 note  (42 rules, 0.12 s)\n\n✗ Driver")
+    assert shown.startswith(
+        "✗ 1 error, 1 warning, 1 note  (42 rules for machines, 0.12 s)\n\n✗ Driver"
+    )
     assert NOTE.title not in shown
 
 

@@ -107,7 +107,9 @@ def _listed(chosen: BuildOptions) -> str:
         from attn_doctor.render.build_kernels.gpu_descriptors import listing_json, listing_text
 
         gpus = listing()
-        return listing_json(gpus) if chosen.as_json else listing_text(gpus, terminal())
+        if chosen.as_json:
+            return listing_json(gpus)
+        return listing_text(gpus, terminal(), verbose=bool(chosen.verbose))
     from attn_doctor.kernels.builder.presets import listing as presets
 
     rows = presets()

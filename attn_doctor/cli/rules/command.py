@@ -179,7 +179,7 @@ def search(
     else:
         from attn_doctor.render.rules.list import found_rules
 
-        sys.stdout.write(found_rules(found, terminal()))
+        sys.stdout.write(found_rules(found, terminal(), whole=not sys.stdout.isatty()))
     raise typer.Exit(0 if found else 1)
 
 

@@ -30,6 +30,8 @@ _REMARKS = {
     "memory_clock_rate": "kHz",
     "memory_bus_width": "bits",
 }
+#: Width of the column of names in the list of GPUs; a longer name has a line of its own.
+_COLUMN = 24
 _TABLES = {
     "software": "Kernels must be built with the same: other releases have other keys.",
     "settings": "Digests of Inductor's and functorch's settings, which are in the keys.",
@@ -115,30 +117,37 @@ def written_text(found: Descriptor, file: str, terminal: Terminal) -> str:
     return terminal.page(lines)
 
 
-def listing_text(found: Sequence[Descriptor], terminal: Terminal | None = None) -> str:
-    """The table of known GPUs, with where their values come from."""
+def listing_text(
+    found: Sequence[Descriptor], terminal: Terminal | None = None, *, verbose: bool = False
+) -> str:
+    """The table of known GPUs; `verbose`: with where their values come from."""
     terminal = terminal or Terminal()
-    width = max((len(one.id) for one in found), default=0)
+    width = max((len(one.id) for one in found if len(one.id) <= _COLUMN), default=0)
     head = f"{'--target':<{width}}   SM  SMs  shared memory  name"
     lines = [terminal.style(head, "bold")]
     for gpu in found:
         count = "?" if gpu.multi_processor_count is None else str(gpu.multi_processor_count)
         optin = gpu.shared_memory_per_block_optin
-        shared = "?" if optin is None else f"{optin // 1024} KiB a block"
-        remark = "" if gpu.complete else "  (--fit only)"
-        lines.append(
-            f"{gpu.id:<{width}}  {gpu.sm:>3}  {count:>3}  {shared:<13}  {gpu.name}{remark}"
-        )
+        shared = "?" if optin is None else f"{optin // 1024} KiB"
+        remark = "" if gpu.complete else " *"
+        id = gpu.id
+        if len(id) > width:
+            lines.append(id)
+            id = ""
+        lines.append(f"{id:<{width}}  {gpu.sm:>3}  {count:>3}  {shared:>13}  {gpu.name}{remark}")
     some = [one for one in found if not one.complete]
     count = f"{len(found)} GPUs. For any other, run `attn-doctor describe-gpu -o gpu.toml` where it"
     words = [f"{count} is, and give --target that file."]
     if some:
         words.append(
-            "--fit only: not all was found that the generated code depends on, but whether a"
+            "* --fit only: not all was found that the generated code depends on, but whether a"
             " kernel's tiles fit can be shown."
         )
+    words.append("Shared memory is that of one block.")
     for text in words:
         lines += ["", *terminal.wrap(text, 0)]
+    if not verbose:
+        return terminal.page(lines)
     lines += ["", "Sources:", f"  {CAPABILITIES} (what a compute capability fixes)"]
     for source, names in _sources(found).items():
         lines += [f"  {source}", *terminal.wrap(f"({', '.join(names)})", 4)]

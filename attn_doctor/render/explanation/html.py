@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from attn_doctor.explain.explanation import Explanation, Guess, Passage, RankedCause
 from attn_doctor.render.explanation.text import confidence_in_words, guess_in_words, verdict
 from attn_doctor.render.findings.summary import caveats
-from attn_doctor.render.grouping import plural
+from attn_doctor.render.grouping import plural, rules_for
 from attn_doctor.render.html.elements import (
     Html,
     fixes,
@@ -30,7 +30,7 @@ def html(found: Explanation) -> str:
     return page(
         "explain",
         _verdict(found),
-        f"{plural(lines, 'line')} read, {plural(found.rules, 'rule')}",
+        f"{plural(lines, 'line')} read, {rules_for(found.rules, 'logs')}",
         [
             section("Cause", *_cause(first, found)) if first else Html(""),
             section("Guess", *_guess(found.guess, found)) if found.guess else Html(""),

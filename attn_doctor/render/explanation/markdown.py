@@ -9,6 +9,7 @@ from attn_doctor.explain.explanation import Explanation, Guess, RankedCause
 from attn_doctor.render.explanation.text import confidence_in_words, guess_in_words
 from attn_doctor.render.findings.markdown import escape, fenced, fix_lines, prose
 from attn_doctor.render.findings.summary import caveats
+from attn_doctor.render.grouping import rules_for
 from attn_doctor.rulebook.pages import page
 
 
@@ -18,7 +19,7 @@ def markdown(found: Explanation) -> str:
     if found.guess is not None:
         lines += _guess(found.guess, found)
     elif not found.matches:
-        lines += [f"No attention-kernel cause in this log ({found.rules} rules).", ""]
+        lines += [f"No attention-kernel cause in this log ({rules_for(found.rules, 'logs')}).", ""]
     for number, match in enumerate(found.matches):
         lines += _match(match, found) if not number else _further(match)
     if found.matches and found.log_facts:

@@ -14,7 +14,7 @@ from attn_doctor.explain.explanation import (
 from attn_doctor.explain.wanted import check_of
 from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.findings.summary import caveats
-from attn_doctor.render.grouping import plural
+from attn_doctor.render.grouping import plural, rules_for
 from attn_doctor.render.humanize import size
 from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.rulebook.pages import page
@@ -138,7 +138,7 @@ def _place(match: RankedCause | Guess, found: Explanation) -> str:
 def _nothing(found: Explanation, terminal: Terminal) -> Iterator[str]:
     several = "these logs" if len(found.logs) > 1 else "this log"
     yield terminal.style(f"No attention-kernel cause in {several}.", "bold")
-    words = f"It shows no failure that one of {plural(found.rules, 'rule')} describes."
+    words = f"It shows no failure that one of {rules_for(found.rules, 'logs')} describes."
     yield from terminal.wrap(words, 2)
 
 
@@ -164,7 +164,8 @@ def _stated(fact: LogFact) -> str:
 def _last(found: Explanation, terminal: Terminal) -> Iterator[str]:
     lines = sum(log.lines for log in found.logs)
     yield ""
-    examined = f"{plural(lines, 'line')} read, {plural(found.rules, 'rule')}, {found.seconds:.2f} s"
+    of_rules = f"{rules_for(found.rules, 'logs')}, {found.seconds:.2f} s"
+    examined = f"{plural(lines, 'line')} read, {of_rules}"
     yield terminal.style(examined, "dim")
     if found.known_lines:
         words = (

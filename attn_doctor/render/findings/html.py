@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attn_doctor.findings import Diagnosis, Severity
 from attn_doctor.fixes.next_command import next_commands, without_index
 from attn_doctor.render.findings.summary import blocks, caveats, header
-from attn_doctor.render.grouping import Problem, counts, plural, problems, tally, unchecked
+from attn_doctor.render.grouping import Problem, counts, problems, rules_for, tally, unchecked
 from attn_doctor.render.html.elements import (
     Html,
     block,
@@ -47,7 +47,7 @@ def html(
     return page(
         "check",
         _verdict(diagnosis),
-        f"{header(diagnosis.facts)}, {plural(diagnosis.rules, 'rule')}",
+        f"{header(diagnosis.facts)}, {rules_for(diagnosis.rules, 'machines')}",
         [
             section("Next", *_next(diagnosis)),
             section("Configurations", *_configs(configs)),

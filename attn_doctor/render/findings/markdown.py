@@ -11,7 +11,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Fix
 from attn_doctor.redact import redact
 from attn_doctor.render.findings.summary import blocks, caveats, header
-from attn_doctor.render.grouping import Problem, plural, problems, tally, unchecked
+from attn_doctor.render.grouping import Problem, problems, rules_for, tally, unchecked
 from attn_doctor.render.terminal import clean
 from attn_doctor.rulebook.pages import page
 from attn_doctor.shell.commands import shell_lines
@@ -71,7 +71,7 @@ def _top(
 def _problems(diagnosis: Diagnosis) -> Iterator[str]:
     found = problems(diagnosis)
     if not found:
-        yield f"No problems found by {plural(diagnosis.rules, 'rule')}."
+        yield f"No problems found by {rules_for(diagnosis.rules, 'machines')}."
         yield ""
     for problem in found:
         yield from _problem(problem, diagnosis)

@@ -15,6 +15,7 @@ from attn_doctor.render.grouping import (
     has_part,
     plural,
     problems,
+    rules_for,
     tally,
     unchecked,
 )
@@ -288,7 +289,7 @@ def _unchecked(diagnosis: Diagnosis, terminal: Terminal, verbose: bool) -> Itera
 def _verdict(diagnosis: Diagnosis, terminal: Terminal) -> Iterator[str]:
     """The verdict, and what it rests on."""
     errors, warnings, _ = counts(diagnosis)
-    examined = f"{plural(diagnosis.rules, 'rule')}, {diagnosis.seconds:.2f} s"
+    examined = f"{rules_for(diagnosis.rules, 'machines')}, {diagnosis.seconds:.2f} s"
     blind = _many_unknown(diagnosis)
     colour = "red" if errors else "yellow" if warnings else "blue" if blind else "green"
     mark = "✗" if errors else "!" if warnings else "?" if blind else "✓"

@@ -30,11 +30,11 @@ def rule_list(rules: Sequence[Rule], terminal: Terminal, *, whole: bool) -> str:
     return terminal.page(lines)
 
 
-def found_rules(rules: Sequence[Rule], terminal: Terminal) -> str:
-    """The rules that a search found, the best first."""
+def found_rules(rules: Sequence[Rule], terminal: Terminal, *, whole: bool) -> str:
+    """The rules that a search found, the best first. `whole` is that of `rule_list`."""
     if not rules:
         return terminal.page(terminal.wrap("No rule has any of these words.", 0))
-    lines = list(_rows(rules, terminal, whole=True))
+    lines = list(_rows(rules, terminal, whole))
     show = f"Next: `attn-doctor rules show {rules[0].id}` shows the first one."
     return terminal.page([*lines, "", *terminal.wrap(show, 0)])
 
@@ -79,4 +79,9 @@ def _count(rules: Sequence[Rule]) -> str:
     if not parts:
         return "No rule matches all filters."
     count = f"{plural(len(rules), 'rule')}: {', '.join(parts)}"
-    return f"{count}. `attn-doctor rules show ID` shows one in full."
+    machines = sum(rule.has_conditions for rule in rules)
+    logs = sum(bool(rule.symptoms) for rule in rules)
+    return (
+        f"{count}. {machines} are for machines (check), {logs} for logs (explain), some for both."
+        " `attn-doctor rules show ID` shows one in full."
+    )

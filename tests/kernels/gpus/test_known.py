@@ -182,13 +182,18 @@ def test_what_serves_a_fit_and_not_a_build() -> None:
 
 
 def test_the_list_shows_every_gpu_with_its_source() -> None:
-    text = listing_text(known.listing(), Terminal(width=200))
+    text = listing_text(known.listing(), Terminal(width=200), verbose=True)
+    lines = text.splitlines()
     for one in known.listing():
-        row = next(line for line in text.splitlines() if line.startswith(f"{one.id} "))
+        place, line = next(pair for pair in enumerate(lines) if pair[1].split(" ")[0] == one.id)
+        row = lines[place + 1] if line == one.id else line
         assert one.name in row
-        assert ("(--fit only)" in row) is not one.complete
+        assert row.endswith(" *") is not one.complete
+        assert len(row) <= 100
         assert any(source in text for source in (*one.seen, one.source) if source)
     assert read_toml(FILES[0])["name"] in listing_json(known.listing())
-    alone = listing_text([Descriptor(name="NVIDIA X", major=9, minor=0, source="mine")])
+    assert "https://" not in listing_text(known.listing())
+    one = [Descriptor(name="NVIDIA X", major=9, minor=0, source="mine")]
+    alone = listing_text(one, verbose=True)
     assert "--fit only" in alone
     assert "mine" in alone

@@ -1,4 +1,4 @@
-"""Imports that fail because of another package: torch without metadata, a broken torchvision."""
+"""Imports that fail because of another package: one without metadata, a broken torchvision."""
 
 from __future__ import annotations
 
@@ -10,6 +10,26 @@ from attn_doctor.facts import Facts, Package
 #: Transformers 5.23 and Accelerate 1.15: "Invalid version: None" and "No package metadata was
 #: found for torch".
 _READ_METADATA = ("diffusers", "transformers", "accelerate")
+#: Other packages whose versions are compared at import, so that one without a version stops it.
+#: Each was tried without one, with Diffusers 0.42.1, Transformers 5.24.0 and Accelerate 1.15.0.
+_COMPARED = {
+    "diffusers": ("transformers", "peft", "sageattention"),
+    "transformers": (
+        "tqdm", "regex", "packaging", "numpy", "tokenizers", "huggingface-hub", "safetensors",
+        "accelerate", "pyyaml", "kernels",
+    ),
+}  # fmt: skip
+#: Packages whose versions are read at import, so that metadata that raise an error stop it.
+_READ = {
+    "diffusers": (
+        *_COMPARED["diffusers"], "requests", "filelock", "numpy", "safetensors",
+        "huggingface-hub", "kernels", "accelerate", "torchao", "bitsandbytes", "xformers",
+    ),
+    "transformers": (*_COMPARED["transformers"], "filelock", "torchao"),
+    "accelerate": ("numpy",),
+}  # fmt: skip
+#: How metadata are described that raise an error where they are read; others have no version.
+_RAISE = ("METADATA cannot be read", "METADATA is not text")
 #: Packages that a framework imports only where they are used.
 _OWN = ("einops", "kernels", "sageattention", "sageattn3", "torchao", "triton", "xformers")
 #: Packages that everything imports with torch.
@@ -32,6 +52,8 @@ def because_of_others(field: str, facts: Facts, tables: Tables) -> str:
     package: Package = getattr(facts, field)
     if field in _READ_METADATA and (fault := _torch_metadata(facts)):
         return f"it reads torch's version from the metadata: {fault}"
+    if fault := _metadata_of_others(field, facts):
+        return fault
     if field == "diffusers" and facts.torch.installed:
         broken = companions.torch_breaks(field, facts, tables)
         return broken or _flash_attn(facts) or _xformers(facts)
@@ -53,6 +75,18 @@ def _torch_metadata(facts: Facts) -> str:
     return next(damaged, None) or ("torch has none" if lacks else "")
 
 
+def _metadata_of_others(field: str, facts: Facts) -> str:
+    """Return which version cannot be read from the metadata of a package, and why; or empty."""
+    for one in facts.damaged_metadata or ():
+        reason = one.reason or ""
+        read = _READ if reason.startswith(_RAISE) else _COMPARED
+        # What Diffusers knew of SageAttention before it had a dispatcher is read later.
+        early = one.package == "sageattention" and parts(facts.diffusers.version or "") < (0, 35)
+        if one.package in read.get(field, ()) and not early:
+            return f"it reads {one.package}'s version from the metadata: {reason}"
+    return ""
+
+
 def _torchvision(facts: Facts) -> str:
     """Return why importing torchvision fails; empty if no reason was found."""
     if not facts.torchvision.installed:
@@ -64,19 +98,22 @@ def _torchvision(facts: Facts) -> str:
 def _xformers(facts: Facts) -> str:
     """Return why Diffusers fails with xformers, which it imports where 0.0.29 is installed.
 
-    `xformers.ops` of 0.0.34 on fails with a torch before 2.7, by another error before 2.5.
-    Diffusers catches the later one from 0.37 on. Before 0.35, `attention_processor` imports it.
+    `xformers.ops` of 0.0.30 on fails with a torch before 2.5, and that of 0.0.34 on with one
+    before 2.7, by another error. Diffusers catches the later one from 0.37 on. Before 0.35,
+    `attention_processor` imports it.
     """
     xformers, torch = facts.xformers, parts(facts.torch.version or "")[:2]
     diffusers = parts(facts.diffusers.version or "")[:2]
-    if not xformers.installed or parts(xformers.version or "") < (0, 0, 34) or not diffusers:
+    version = parts(xformers.version or "")
+    if not xformers.installed or version < (0, 0, 30) or not diffusers:
         return ""
     if torch and torch < (2, 5):
         lacks = "uses torch.backends.cuda.is_flash_attention_available, which torch has since 2.5"
         return f"it imports xformers.ops, which {lacks}"
     checks = facts.torch.build == "cuda" and facts.system.os == "linux"
     alone = facts.flash_attn.installed is False
-    if checks and alone and (2, 5) <= torch < (2, 7) and diffusers < (0, 37):
+    late = version >= (0, 0, 34) and diffusers < (0, 37)
+    if late and checks and alone and (2, 5) <= torch < (2, 7):
         return "it imports xformers.ops, which fails with a torch before 2.7 without flash-attn"
     return ""
 

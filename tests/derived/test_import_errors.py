@@ -34,8 +34,40 @@ def test_damaged_metadata_of_torch() -> None:
     damaged = DamagedMetadata(package="torch", reason="METADATA is missing")
     said = transformers(damaged_metadata=(damaged,))
     assert said == "it reads torch's version from the metadata: METADATA is missing"
-    other = DamagedMetadata(package="accelerate", reason="METADATA is missing")
+    other = DamagedMetadata(package="einops", reason="METADATA is missing")
     assert transformers(damaged_metadata=(other,)) == ""
+
+
+@pytest.mark.parametrize(
+    ("package", "reason", "stopped"),
+    [
+        ("transformers", "METADATA is missing", {"diffusers"}),
+        ("accelerate", "METADATA has no Version", {"transformers"}),
+        ("accelerate", "METADATA is not text in UTF-8", {"transformers", "diffusers"}),
+        ("huggingface-hub", "METADATA is missing", {"transformers"}),
+        ("requests", "METADATA is missing", set()),
+        ("requests", "METADATA cannot be read: Too many levels", {"diffusers"}),
+        ("numpy", "METADATA is not text in UTF-8", {"transformers", "diffusers", "accelerate"}),
+        ("sageattention", "METADATA is missing", {"diffusers"}),
+    ],
+)
+def test_damaged_metadata_of_what_is_compared(package: str, reason: str, stopped: set[str]) -> None:
+    """As Diffusers 0.42.1, Transformers 5.24 and Accelerate 1.15 were imported."""
+    one = Package(installed=True, version="0.42.1", import_error="")
+    facts = Facts(
+        torch=Torch(installed=True, version="2.13.0"),
+        diffusers=one,
+        transformers=one,
+        accelerate=one,
+        damaged_metadata=(DamagedMetadata(package=package, reason=reason),),
+    )
+    found = derive(facts, library.tables())
+    failing = {
+        name
+        for name in ("diffusers", "transformers", "accelerate")
+        if getattr(found, name).import_error
+    }
+    assert failing == stopped
 
 
 @pytest.mark.parametrize(("fault", "said"), [("no metadata", True), ("no torch/lib", False)])
@@ -177,6 +209,9 @@ def test_a_transformers_that_treats_torch_as_missing(torch: str, version: str, f
         ("2.5.1", "0.0.35", "0.37.1", False, False),
         ("2.5.1", "0.0.29.post1", "0.36.0", False, False),
         ("2.4.1", "0.0.35", "0.35.2", False, True),
+        ("2.4.0", "0.0.31", "0.34.0", False, True),
+        ("2.4.0", "0.0.29.post3", "0.34.0", False, False),
+        ("2.5.1", "0.0.31", "0.36.0", False, False),
         ("2.10.0", "0.0.35", "0.36.0", False, False),
     ],
 )

@@ -1,6 +1,7 @@
 """Finds metadata that cannot be read, and packages that are installed more than once.
 
-Only packages that attention backends use are looked at, and CUDA wheels; for two copies in one
+Only packages that attention backends use are looked at, CUDA wheels, and what Transformers and
+Diffusers compare when they are imported; for two copies in one
 folder every package, because installers and programs then disagree on its version.
 """
 
@@ -19,6 +20,10 @@ from attn_doctor.probes.interpreter.shadowing import MODULES
 
 #: Packages that attention backends use.
 _KNOWN = frozenset(name for names in MODULES.values() for name in names)
+#: Further packages whose versions Transformers or Diffusers read when they are imported.
+_COMPARED = frozenset(
+    ("filelock", "packaging", "peft", "pyyaml", "regex", "requests", "tokenizers", "tqdm")
+)
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
@@ -35,8 +40,11 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
 
 
 def _damaged(site: Site) -> Iterator[DamagedMetadata]:
+    known = _KNOWN
+    if site.distributions.get("transformers") or site.distributions.get("diffusers"):
+        known |= _COMPARED
     for one in site.distributions.all:
-        reason = site.distributions.damage(one) if one.name in _KNOWN else ""
+        reason = site.distributions.damage(one) if one.name in known else ""
         if reason:
             yield DamagedMetadata(
                 package=one.name, version=one.version, folder=one.info, reason=reason

@@ -60,6 +60,11 @@ _IF_TORCH, _IF_TORCHAO = (
 )
 #: Blocks of torch that run where Triton is installed.
 _IF_TRITON = r"(?m)^if has_triton_package\(\):.*\n((?:(?: {4}.*)?\n)+)"
+#: A name that torch 2.5 and 2.6 import from one of two places of Triton.
+_EITHER = (
+    r"(?m)^( *)try:\n *from (triton[.\w]*) import (\w+)\b.*\n(?:\1 .*\n|\n)*"
+    r"\1except ImportError.*\n *from (triton[.\w]*) import \3\b"
+)
 #: A block whose failure is raised again, as SymPy does where mpmath is missing.
 _RAISED_AGAIN = r"(?m)^try:\n((?:(?: {4}.*)?\n)+)except ImportError.*:\n {4}raise\b"
 #: A word that each of these blocks has, and the block.
@@ -323,6 +328,12 @@ class Imports:
                 return f"{step.by} imports {step.module}, which triton {self._other_triton} lacks"
         return ""
 
+    def _triton_lacks_name(self, module: str, name: str) -> bool:
+        """Whether the installed Triton has not this name of `module`."""
+        if self._file(module):
+            return self._lacks(module, name)
+        return any(map(self._triton_lacks, _parents(module)))
+
     def _triton_lacks(self, module: str) -> bool:
         """Whether the installed Triton has the package of `module`, and not `module` itself."""
         package, _, name = module.rpartition(".")
@@ -369,6 +380,7 @@ class Imports:
         package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
         text = re.sub(_STRING, "''", self._host.try_read(path, 1 << 20))
         outdating = module.partition(".")[0] in self._outdating
+        yield from self._of_neither(text)
         for word, guard in _GUARDS:
             # The search for a word is much faster, and few files have such a block.
             if word in text and (guard is not _IF_TORCHAO or "torchao" in self._outdating):
@@ -390,6 +402,12 @@ class Imports:
                     other = base.partition(".")[0] in self._unfit
                     if (asked or other) and self._lacks(base, name):
                         yield f"{base}:{name}"
+
+    def _of_neither(self, text: str) -> Iterator[str]:
+        """Yield a name that `text` imports from one of two modules of a Triton that lacks both."""
+        for _, first, name, second in re.findall(_EITHER, text) if self._other_triton else ():
+            if self._triton_lacks_name(first, name) and self._triton_lacks_name(second, name):
+                yield f"{second}:{name}"
 
     def _of_name(self, base: str, name: str) -> Iterator[str]:
         """Yield the module behind `from base import name`, if it is one or resolved on demand."""

@@ -255,6 +255,31 @@ def test_a_decorator_imports_the_compiler(environment: Environment) -> None:
     assert forward(found) == "torch/_dynamo.py imports sympy, which is not installed"
 
 
+@pytest.mark.parametrize("has", ["", "backends", "compiler"])
+def test_a_name_that_torch_imports_from_one_of_two_modules_of_triton(
+    environment: Environment, has: str
+) -> None:
+    """torch 2.6 beside Triton 2.1.0: cannot import name 'AttrsDescriptor'."""
+    environment.install("top", "torch", init="import torch.hints")
+    hints = (
+        "if available():\n    try:\n"
+        "        from triton.backends.compiler import AttrsDescriptor\n\n"
+        "        def wrapper():\n            pass\n\n    except ImportError:\n"
+        "        from triton.compiler.compiler import AttrsDescriptor\n"
+    )
+    environment.install("torch", "triton==3.2.0", init="", hints=hints)
+    modules = {"compiler/__init__": "", "compiler/compiler": "x = 1"}
+    if has:
+        modules |= {f"{has}/__init__": "", f"{has}/compiler": "class AttrsDescriptor: ...\n"}
+    environment.install("triton", version="2.1.0", init="", **modules)
+    said = environment.imports("top").error("top", "top")
+    lacks = (
+        "torch/hints.py imports AttrsDescriptor from triton.compiler.compiler, and this triton has"
+        " no such name"
+    )
+    assert said == ("" if has else lacks)
+
+
 @pytest.mark.parametrize(("wanted", "fails"), [("triton==3.8.0", True), ("triton==2.1.0", False)])
 def test_a_triton_that_lacks_a_module_of_the_one_required(
     environment: Environment, wanted: str, fails: bool

@@ -1114,6 +1114,13 @@ BREAKAGES = (
     _without("click"),
     _without("typer"),
     _without("anyio"),
+    # Listed on 27 November 2026
+    _metadata_as("torchvision", "empty", b""),
+    _metadata_as("numpy", "binary", bytes(range(256)) * 8),
+    _metadata_as("xformers", "missing", None),
+    _metadata_as("huggingface_hub", "missing", None),
+    _metadata_as("accelerate", "a loop", None),
+    _removed("transformers-[0-9]*.dist-info"),
 )
 
 
@@ -1191,11 +1198,12 @@ def _make(root: Path, asked: dict[str, Any]) -> None:
     """Make an environment as asked, and let Python store its bytecode once.
 
     `kind`: `uv` (without pip), `pip` (the default), `layered` (with pip, it also uses the packages
-    of its base), or `base`, a copy of a whole Python that an operating system manages.
+    of its base), `base`, a copy of a whole Python that an operating system manages, or `conda`,
+    such a copy with the record that conda keeps of its Python, where no conda is at hand.
     """
     kind = asked.get("kind", "pip")
     target = root / "bin" / "python"
-    if kind == "base":
+    if kind in ("base", "conda"):
         found = subprocess.run(
             ["uv", "python", "find", "--no-project", asked["python"]],
             capture_output=True, text=True, check=True,
@@ -1205,8 +1213,14 @@ def _make(root: Path, asked: dict[str, Any]) -> None:
         )
         if not target.exists():
             target.symlink_to(f"python{asked['python']}")
-        text = "[externally-managed]\nError=Use the packages of the system.\n"
-        (site(root).parent / "EXTERNALLY-MANAGED").write_text(text)
+        if kind == "base":
+            text = "[externally-managed]\nError=Use the packages of the system.\n"
+            (site(root).parent / "EXTERNALLY-MANAGED").write_text(text)
+        else:
+            (root / "conda-meta").mkdir()
+            (root / "conda-meta" / "history").write_text("")
+            record = {"name": "python", "version": asked["python"], "channel": "conda-forge"}
+            (root / "conda-meta" / "python-3-0.json").write_text(json.dumps(record))
     else:
         seed = {"pip": ["--seed"], "layered": ["--seed", "--system-site-packages"]}.get(kind, [])
         subprocess.run(["uv", "venv", "-q", *seed, "-p", asked["python"], root], check=True)

@@ -135,6 +135,13 @@ class _CallView:
         self.results: dict[tuple[str, str], RequirementResult] = {}
 
 
+def _decides(reason: RequirementResult, state: Readiness) -> bool:
+    """It stands before an absent package: an error of torch, or a GPU that no kernel supports."""
+    of_gpu = any((one.fact or "").startswith(("driver.best_sm", "gpu.")) for one in reason.because)
+    deeper = reason.rule.startswith("torch/") or (of_gpu and not reason.curable)
+    return reason.state is state and deeper and not reason.silent
+
+
 class Evaluator:
     """Facts and findings on which all backends of one framework are evaluated."""
 
@@ -184,6 +191,9 @@ class Evaluator:
         if state is not Readiness.READY:
             # Exceptions matter only to a backend that can be used.
             reasons = [reason for reason in reasons if reason.state is not Readiness.READY]
+        if reasons[0].by == "package":
+            # Installing a package cannot help where torch or the GPU is the reason.
+            reasons.sort(key=lambda reason: not _decides(reason, state))
         return Answer(state=state, reasons=tuple(reasons))
 
     def answer_to(self, requirement: Requirement, call: AttentionCall) -> Answer:

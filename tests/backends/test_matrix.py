@@ -55,6 +55,21 @@ def first(found: Matrix, name: str) -> Any:
     return found.row(name).answers[0].reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("gpu", "name", "rule"),
+    [
+        ("gtx1080ti", "sage_hub", "sage/gpu-too-old"),
+        ("gtx1080ti", "xformers", "xformers/bfloat16-on-old-gpu"),
+        ("rtx4090", "sage_hub", "kernels/package-missing"),
+        ("rtx4090", "xformers", "diffusers/backend-package-missing"),
+    ],
+)
+def test_a_gpu_stands_before_an_absent_package(gpu: str, name: str, rule: str) -> None:
+    """Installing kernels cannot help a card that no kernel supports."""
+    found = rows("diffusers", f"gpu={gpu}", "torch=2.9.1+cu128", "kernels=none", "xformers=none")
+    assert first(found, name).rule == rule
+
+
 # --- every requirement of every backend decides ----------------------------------------------
 
 

@@ -193,7 +193,7 @@ def test_the_list_shows_every_gpu_with_its_source() -> None:
         assert any(source in text for source in (*one.seen, one.source) if source)
     assert read_toml(FILES[0])["name"] in listing_json(known.listing())
     assert "https://" not in listing_text(known.listing())
-    one = [Descriptor(name="NVIDIA X", major=9, minor=0, source="mine")]
-    alone = listing_text(one, verbose=True)
+    single = [Descriptor(name="NVIDIA X", major=9, minor=0, source="mine")]
+    alone = listing_text(single, verbose=True)
     assert "--fit only" in alone
     assert "mine" in alone

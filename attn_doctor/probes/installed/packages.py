@@ -181,7 +181,11 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
     failure = None
     doubt = ""
     if path:
-        failure = imports.error(one.name, known.module) or _cuda_check(host, site, field, made.cuda)
+        failure = (
+            _hidden(host, one, known.module, path)
+            or imports.error(one.name, known.module)
+            or _cuda_check(host, site, field, made.cuda)
+        )
         doubt = "" if failure else imports.doubt(one.name, known.module)
     if doubt:
         gaps.add(f"{field}.import_error", doubt)
@@ -284,6 +288,13 @@ def _record(host: Host, path: str) -> Built:
         cuda=f"{cuda // 100}.{cuda % 100}" if cuda else None,
         python=said.version.python,
     )
+
+
+def _hidden(host: Host, one: Distribution, module: str, path: str) -> str:
+    """Return which file elsewhere, such as a user's diffusers.py, an import finds; or empty."""
+    own = host.join(one.site, *module.split("."))
+    elsewhere = path.endswith(".py") and path != f"{own}.py"
+    return f"{path} is imported in its place" if elsewhere and host.is_dir(own) else ""
 
 
 def _cuda_check(host: Host, site: Site, field: str, cuda: str | None) -> str:

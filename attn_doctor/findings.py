@@ -47,6 +47,15 @@ class Because(Struct, frozen=True, kw_only=True):
     gap: str = ""
     """Why the fact is unknown."""
 
+    def in_words(self) -> str:
+        """`torch.cuda is 12.4, wanted 13.0`, `triton is not installed`."""
+        package, _, what = self.fact.rpartition(".")
+        if what == "installed" and self.seen in ("yes", "no"):
+            return f"{package.replace('_', '-')} is {'not ' * (self.seen == 'no')}installed"
+        # "is library-mismatch, wanted not library-mismatch" would say nothing twice.
+        differs = self.wanted not in ("", f"not {self.seen}")
+        return f"{self.fact} is {self.seen or 'empty'}" + f", wanted {self.wanted}" * differs
+
 
 class Safety(str, Enum):
     """Who may apply a fix."""

@@ -119,11 +119,10 @@ def test_why(format: str) -> None:
     done = run("backends", "--facts", H200, "--why", "flash", "--format", format)
     assert done.returncode == 0
     text = done.stdout.replace("\\_", "_")
-    assert "flash_attn.installed" in text
+    assert ("flash-attn is not installed" if format == "text" else "flash_attn.installed") in text
     assert "https://github.com/Dao-AILab/flash-attention" in text
     if format == "text":
-        assert "flash_attn.installed is no, wanted yes" in text
-        assert "torch.installed is yes, wanted yes" in text
+        assert "torch is installed" in text
         assert "declared" in text
         assert "really" in text
 

@@ -291,11 +291,8 @@ def _requirements(
         if requirement.outcome is Outcome.NOT_APPLICABLE:
             continue
         for line in requirement.because:
-            wanted = f", wanted {line.wanted}" if line.wanted else ""
             gap = f" ({line.gap})" if line.gap else ""
-            yield from terminal.wrap(
-                clean(f"{line.fact} is {line.seen or 'empty'}{wanted}{gap}"), 6
-            )
+            yield from terminal.wrap(clean(f"{line.in_words()}{gap}"), 6)
     yield ""
 
 

@@ -23,10 +23,7 @@ def _lines(finding: Finding, diagnosis: Diagnosis, fixes: int | None) -> Iterato
     yield clean(finding.why)
     for line in finding.because:
         if line.truth is not False:
-            wanted = (
-                f", wanted {line.wanted}" if line.wanted not in ("", f"not {line.seen}") else ""
-            )
-            yield clean(f"{line.fact} is {line.seen or 'empty'}{wanted}")
+            yield clean(line.in_words())
     for fix in finding.fixes[:fixes]:
         yield from _fix(fix, diagnosis)
     if finding.caused_by:

@@ -246,10 +246,7 @@ def _because(label: str, lines: Iterable[Because], terminal: Terminal) -> Iterat
     for line in lines:
         if line.truth is False and line.wanted:
             continue  # one of several alternatives, and not the faulty one
-        # "is library-mismatch, wanted not library-mismatch" would say nothing twice.
-        differs = line.wanted not in ("", f"not {line.seen}")
-        wanted = f", wanted {line.wanted}" if differs else ""
-        yield from labelled(label, f"{line.fact} is {line.seen or 'empty'}{wanted}", terminal)
+        yield from labelled(label, line.in_words(), terminal)
         label = ""
 
 

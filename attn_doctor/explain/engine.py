@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from attn_doctor.explain.contradictions import contradictions
 from attn_doctor.explain.explanation import Explanation, Guess, Log, Passage, RankedCause
 from attn_doctor.explain.extract import Confidence, Stated, Statement, facts_from, statements
-from attn_doctor.explain.guess import guess
 from attn_doctor.explain.known_lines import KnownLines
 from attn_doctor.explain.log_files import LogChunk, chunks, log_name
 from attn_doctor.explain.log_machine import conflicts, log_facts
@@ -169,6 +168,8 @@ class _Reader:
 
     def guess(self) -> Guess | None:
         """A guess at the end of the first log that fails in a component."""
+        from attn_doctor.explain.guess import guess
+
         return next(filter(None, starmap(guess, self._last.items())), None)
 
     def read(self, name: str, stream: Iterator[LogChunk]) -> None:
@@ -288,4 +289,4 @@ def _up_to(stream: Iterator[LogChunk], size: int) -> Iterator[LogChunk]:
 
 def _weight(chunk: LogChunk) -> int:
     """The time that it takes to read a chunk closely, in bytes of common lines."""
-    return max(len(chunk.data), _LINE * (chunk.data.count(b"\n") + chunk.data.count(b"\r")))
+    return max(len(chunk.data), _LINE * chunk.ends)

@@ -32,6 +32,13 @@ class LogChunk(NamedTuple):
     """Number of its first line, from 1."""
     data: bytes
     """Its lines, each with ``\\n`` at the end; the last line of a log may have none."""
+    counted: int = -1
+    """Line ends in `data`, with those of progress bars; -1 before they are counted."""
+
+    @property
+    def ends(self) -> int:
+        """Line ends, with those of progress bars. To count them takes as long as to read them."""
+        return self.counted if self.counted >= 0 else _ends(self.data)
 
 
 def log_name(path: str) -> str:
@@ -99,7 +106,8 @@ def _encoding(head: bytes) -> str:
     return ""
 
 
-def _whole_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
+def _whole_lines(parts: Iterator[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Whole lines of the parts, with their number of line ends."""
     rest = b""
     for part in parts:
         data = rest + part
@@ -111,23 +119,31 @@ def _whole_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
             yield from _few_lines(data[:cut])
         rest = data[cut:]
     if rest:
-        yield rest
+        yield rest, _ends(rest)
 
 
-def _few_lines(data: bytes) -> Iterator[bytes]:
+def _few_lines(data: bytes) -> Iterator[tuple[bytes, int]]:
     """The bytes, cut at ends of lines where they have too many."""
+    counted = _ends(data)
+    parts = 1 + counted // _LINES
+    if parts == 1:
+        yield data, counted
+        return
     ends = data.replace(b"\r", b"\n") if b"\r" in data else data
-    parts = 1 + ends.count(b"\n") // _LINES
     size, start = len(data) // parts + 1, 0
-    while parts > 1 and (end := ends.find(b"\n", start + size) + 1):
-        yield data[start:end]
+    while end := ends.find(b"\n", start + size) + 1:
+        yield data[start:end], ends.count(b"\n", start, end)
         start = end
     if start < len(data):
-        yield data[start:]
+        yield data[start:], ends.count(b"\n", start)
 
 
-def _numbered(parts: Iterator[bytes]) -> Iterator[LogChunk]:
+def _ends(data: bytes) -> int:
+    return data.count(b"\n") + data.count(b"\r")
+
+
+def _numbered(parts: Iterator[tuple[bytes, int]]) -> Iterator[LogChunk]:
     number = 1
-    for data in parts:
-        yield LogChunk(number, data)
-        number += data.count(b"\n")
+    for data, ends in parts:
+        yield LogChunk(number, data, ends)
+        number += ends - data.count(b"\r")

@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
-
-from msgspec import Struct
 
 from attn_doctor.rulebook import library
 
 
-class LogSignals(Struct, frozen=True):
+class _Pattern:
+    """A list of the table as one pattern. It is compiled when it is used first."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, signals: LogSignals, owner: type) -> re.Pattern[str]:
+        pattern = re.compile("|".join(signals.table[self._name]))
+        signals.__dict__[self._name] = pattern
+        return pattern
+
+
+class LogSignals:
     """One pattern for each list of the table, which documents them."""
 
-    general: re.Pattern[str]
-    unrelated: re.Pattern[str]
-    harmless: re.Pattern[str]
-    replaced: re.Pattern[str]
-    quoted: re.Pattern[str]
-    listed: re.Pattern[str]
-    passed: re.Pattern[str]
-    benign: re.Pattern[str]
-    fatal: re.Pattern[str]
-    progress: re.Pattern[str]
-    chosen: re.Pattern[str]
-    optional_causes: frozenset[str]
-    memory_causes: frozenset[str]
+    general = _Pattern()
+    unrelated = _Pattern()
+    harmless = _Pattern()
+    replaced = _Pattern()
+    quoted = _Pattern()
+    listed = _Pattern()
+    passed = _Pattern()
+    benign = _Pattern()
+    fatal = _Pattern()
+    progress = _Pattern()
+    chosen = _Pattern()
+
+    def __init__(self, table: Mapping[str, Sequence[str]]) -> None:
+        self.table = table
+        self.optional_causes = frozenset(table["optional_causes"])
+        self.memory_causes = frozenset(table["memory_causes"])
 
 
 @cache
 def log_signals() -> LogSignals:
-    """The compiled table. It is read only for logs in which a symptom is found."""
-    table = library.tables()["log-signals"]
-    causes = ("optional_causes", "memory_causes")
-    fields: dict[str, Any] = {
-        name: frozenset(table[name]) if name in causes else re.compile("|".join(table[name]))
-        for name in LogSignals.__struct_fields__
-    }
-    return LogSignals(**fields)
+    """The table. It is read only for logs in which a symptom is found."""
+    return LogSignals(library.tables()["log-signals"])

@@ -27,6 +27,8 @@ _PASSAGES, _BETWEEN = 1 << 19, 32
 #: Bytes of words that were not seen before, and one more for each of so many bytes of the log. Text
 #: has few of them. Noise consists of them, and to search it takes ten times as long as to skip it.
 _NEW, _OLD = 1 << 20, 8
+#: Chunks after which lines are no longer remembered, if fewer than one of so many was known whole.
+_TRIED, _REPEATED = 64, 4
 #: Most entries of a memory before it is emptied.
 _REMEMBERED = 100_000
 
@@ -50,6 +52,8 @@ class Prefilter:
         self._times_left: dict[str, int] = {}
         self._ignorable: set[bytes] = set()
         self._relevant: dict[bytes, list[str]] = {}
+        self._passed: set[bytes] = set()
+        self._tried = self._repeated = 0
         self._known: set[bytes] = set()
         self._times: dict[bytes, int] = {}
         self._passages, self._new = _PASSAGES, _NEW
@@ -85,8 +89,12 @@ class Prefilter:
 
     def _offsets(self, data: bytes) -> list[tuple[int, str]]:
         """Offsets of keywords in a chunk, on lines that were not passed often enough."""
-        words = data.translate(None, _NO_WORD).split()
+        text = data.translate(None, _NO_WORD)
+        if self._is_passed(text):
+            return []
+        words = text.split()
         if self._ignorable.issuperset(words):
+            self._pass(text)
             return []
         unknown = set(words) - self._ignorable
         self._learn(unknown - self._relevant.keys())
@@ -95,14 +103,35 @@ class Prefilter:
             for word in unknown
             for keyword in self._relevant.get(word, ())
         }
-        return list(self._places(data, keywords)) if keywords else []
-
-    def _places(self, data: bytes, keywords: Mapping[str, bytes]) -> Iterator[tuple[int, str]]:
+        if not keywords:
+            return []
         if b"\r" in data:
             data = data.replace(b"\r", b"\n")
         shapes = data.translate(None, _NO_SHAPE).split(b"\n")
         if self._known.issuperset(shapes):
-            return
+            self._pass(text)
+            return []
+        return list(self._places(data, shapes, keywords))
+
+    def _is_passed(self, text: bytes) -> bool:
+        """Each line has the words of one that was passed. Lines are fewer than words."""
+        if self._tried >= _TRIED and self._repeated * _REPEATED < self._tried:
+            return False
+        self._tried += 1
+        known = self._passed.issuperset(text.split(b"\n"))
+        self._repeated += known
+        return known
+
+    def _pass(self, text: bytes) -> None:
+        """Remember lines that were passed, while the log repeats them."""
+        if self._tried < _TRIED or self._repeated * _REPEATED >= self._tried:
+            if len(self._passed) > _REMEMBERED:
+                self._passed = set()
+            self._passed.update(text.split(b"\n"))
+
+    def _places(
+        self, data: bytes, shapes: Sequence[bytes], keywords: Mapping[str, bytes]
+    ) -> Iterator[tuple[int, str]]:
         lowered = data.lower()
         # A word of noise has letters that are apart in the text.
         keywords = {word: letters for word, letters in keywords.items() if letters in lowered}
@@ -123,7 +152,7 @@ class Prefilter:
     def _remember(self, shape: bytes, *, for_good: bool) -> None:
         """Skip a line without keywords at once, and one with keywords after a few times."""
         if len(self._known) + len(self._times) > _REMEMBERED:
-            self._known, self._times = set(), {}
+            self._known, self._times, self._passed = set(), {}, set()
         times = self._times.get(shape, 0) + 1
         if for_good or times >= _SAME:
             self._known.add(shape)

@@ -92,3 +92,13 @@ def test_what_differs_in_every_line_ends_at_a_limit() -> None:
     found = list(Prefilter(Keywords(["libcuda"])).passages(chunks(lines, 1 << 12)))
     assert sum(len(one.data) for one in found) < 20_000_000
     assert len(found) <= 300
+
+
+def test_a_log_that_never_repeats_a_line_is_read_all_the_same() -> None:
+    rng = random.Random(5)
+    words = [bytes(rng.choices(b"abcdefgh", k=6)) for _ in range(400)]
+    lines = [b" ".join(rng.choices(words, k=9)) for _ in range(120_000)]
+    lines[110_000] = NEEDLE
+    prefilter = Prefilter(Keywords(["flashattention"]))
+    assert [NEEDLE in one.data.split(b"\n") for one in prefilter.passages(chunks(lines))] == [True]
+    assert prefilter.skipped == 0

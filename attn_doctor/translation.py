@@ -215,6 +215,11 @@ def _value(name: str, value: str, known: Catalogue, deep: int) -> str:
     kind = name.rstrip(_DIGITS)
     if kind in _KEPT:
         return value
+    if kind == "conditions" and " and " in value:
+        clauses = value.split(" and ")
+        return _loose(clauses, known.texts.get(" and if ", " and "), known, deep) or value
+    if kind == "options":
+        return _joined(value.split(" or "), known.texts.get(" or ", " or "))
     if kind in _WHOLE:
         return (_exact(value, known, deep) if deep else None) or value
     return _said(value, known, deep)

@@ -11,8 +11,10 @@ import pytest
 
 from attn_doctor import translation
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.explain.where_it_fits import where_it_fits
 from attn_doctor.language import LANGUAGES, chosen, take_option
 from attn_doctor.render.terminal import Terminal, width_of
+from attn_doctor.rulebook import library
 from attn_doctor.translation import SLOT, catalogue, say
 
 ROOT = Path(__file__).parents[1]
@@ -117,6 +119,28 @@ def test_values_are_translated_too_and_the_rest_stays_english() -> None:
     assert [say(error, name) for name in OTHERS] == [error] * 3
     assert say("It is raised by torch", "zh-CN") == "It is raised by torch"
     assert say("ready", "en") == "ready"
+
+
+def test_where_a_command_fits_is_translated() -> None:
+    words = {
+        say(where_it_fits([line]), name)
+        for rule in library.load()
+        for lines in rule.fix_when
+        for line in lines
+        if not line.op.startswith("is ")
+        for name in OTHERS
+    }
+    assert [one for one in words if re.search(r"\b(?:the|is|known|unknown)\b", one)] == []
+    assert len(words) > 300
+    several = (
+        "Do this only if the SM of the best GPU is not 50 or 52 and torch is a CPU or ROCm build."
+    )
+    assert say(several, "pt-BR") == (
+        "Faça isto somente se o SM da melhor GPU não é 50 ou 52 e o torch é um build CPU ou ROCm."
+    )
+    assert say(several, "zh-CN") == (
+        "仅在以下条件成立时这样做：最强 GPU 的 SM 不为 50 或 52，且 torch 是 CPU 或 ROCm 版本。"
+    )
 
 
 def test_each_of_several_conditions_is_translated() -> None:

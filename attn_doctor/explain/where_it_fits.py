@@ -22,6 +22,8 @@ _EITHER = {
     "build.nvcc": ("no nvcc is found", "nvcc is found"),
     "cc.source": ("no C compiler is found", "a C compiler is found"),
     "system.container": ("it runs outside a container", "it runs in a container"),
+    "incomplete.version": ("its version is unknown", "its version is known"),
+    "xformers.index": ("no index has xformers for it", "an index has xformers for it"),
     "torch.newest_index": ("no newer torch is known", "a newer torch is known"),
     "torch.index": ("torch's package index is unknown", "torch's package index is known"),
     "extension.requirement": ("its requirement is unknown", "its requirement is known"),
@@ -108,5 +110,7 @@ def _compared(one: Condition) -> str:
 
 def _values(one: Condition) -> str:
     values = one.value if isinstance(one.value, (list, tuple)) else [one.value]
-    words = [_WORDS.get(str(value), str(value)) for value in values]
+    # That a fact is known says nothing to a reader.
+    words = [_WORDS.get(str(value), str(value)) for value in values if value != ""]
+    words = words or ["unknown"]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

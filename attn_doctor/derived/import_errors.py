@@ -10,10 +10,13 @@ from attn_doctor.facts import Facts, Package
 #: Transformers 5.23 and Accelerate 1.15: "Invalid version: None" and "No package metadata was
 #: found for torch".
 _READ_METADATA = ("diffusers", "transformers", "accelerate")
+#: What Diffusers' dispatcher compares, which is in 0.35 and later.
+_DISPATCHED = ("sageattention", "flash-attn", "xformers")
 #: Other packages whose versions are compared at import, so that one without a version stops it.
-#: Each was tried without one, with Diffusers 0.42.1, Transformers 5.24.0 and Accelerate 1.15.0.
+#: Each was tried without one, with Diffusers 0.42.1, Transformers 5.24.0 and Accelerate 1.15.0,
+#: but flash-attn and xformers, which Diffusers compares as it does sageattention.
 _COMPARED = {
-    "diffusers": ("transformers", "peft", "sageattention"),
+    "diffusers": ("transformers", "peft", *_DISPATCHED),
     "transformers": (
         "tqdm", "regex", "packaging", "numpy", "tokenizers", "huggingface-hub", "safetensors",
         "accelerate", "pyyaml", "kernels",
@@ -22,8 +25,8 @@ _COMPARED = {
 #: Packages whose versions are read at import, so that metadata that raise an error stop it.
 _READ = {
     "diffusers": (
-        *_COMPARED["diffusers"], "requests", "filelock", "numpy", "safetensors",
-        "huggingface-hub", "kernels", "accelerate", "torchao", "bitsandbytes", "xformers",
+        *_COMPARED["diffusers"], "requests", "filelock", "numpy", "safetensors", "huggingface-hub",
+        "kernels", "accelerate", "torchao", "bitsandbytes", "torchvision",
     ),
     "transformers": (*_COMPARED["transformers"], "filelock", "torchao"),
     "accelerate": ("numpy",),
@@ -80,8 +83,7 @@ def _metadata_of_others(field: str, facts: Facts) -> str:
     for one in facts.damaged_metadata or ():
         reason = one.reason or ""
         read = _READ if reason.startswith(_RAISE) else _COMPARED
-        # What Diffusers knew of SageAttention before it had a dispatcher is read later.
-        early = one.package == "sageattention" and parts(facts.diffusers.version or "") < (0, 35)
+        early = one.package in _DISPATCHED and parts(facts.diffusers.version or "") < (0, 35)
         if one.package in read.get(field, ()) and not early:
             return f"it reads {one.package}'s version from the metadata: {reason}"
     return ""

@@ -49,6 +49,8 @@ def test_damaged_metadata_of_torch() -> None:
         ("requests", "METADATA cannot be read: Too many levels", {"diffusers"}),
         ("numpy", "METADATA is not text in UTF-8", {"transformers", "diffusers", "accelerate"}),
         ("sageattention", "METADATA is missing", {"diffusers"}),
+        ("xformers", "METADATA is missing", {"diffusers"}),
+        ("torchvision", "METADATA has no Version", set()),
     ],
 )
 def test_damaged_metadata_of_what_is_compared(package: str, reason: str, stopped: set[str]) -> None:

@@ -9,6 +9,7 @@ whose prebuilt wheel fits.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from msgspec.structs import replace
@@ -101,6 +102,8 @@ _WORDS = {
     "sageattention": "sage",
 }
 _TORCH = {"torch", "torchvision", "torchaudio"}
+#: The condition in the title of a fix.
+_FIRST, _LAST = re.compile(r"If [^,:]{3,100}[,:] "), re.compile(r", if [^,]{3,100}$")
 #: Options of a command that repairs the installed release.
 _REPAIRS = {"--force-reinstall", "--no-deps"}
 
@@ -149,7 +152,7 @@ def _decided(fix: Fix, facts: Facts, *, builds: bool) -> Fix:
         return fix
     return replace(
         fix,
-        title=_title(found),
+        title=_under_its_condition(fix.title, _title(found)),
         safety=Safety.ASK,
         run=(("attn-doctor", "install", *words, *["--community"] * community),),
         manual="",
@@ -221,6 +224,14 @@ def _title(found: Choice) -> str:
         for one in moving
     )
     return f"Install {names}, with {found.torch.text}" if found.moves_torch else f"Install {names}"
+
+
+def _under_its_condition(title: str, new: str) -> str:
+    """The new title with the condition of the old one: "Update it, if …" or "If …, update it"."""
+    if match := _FIRST.match(title):
+        return match[0] + new[0].lower() + new[1:]
+    match = _LAST.search(title)
+    return new + match[0] if match else new
 
 
 def _prepared(argv: tuple[str, ...], found: Preflight, facts: Facts) -> tuple[str, ...]:

@@ -69,6 +69,29 @@ def test_a_ready_wheel_precedes_a_build() -> None:
     assert any(word.startswith("flash-attn==") for word in finding.fixes[0].run[0])
 
 
+@pytest.mark.parametrize(
+    ("title", "before", "after"),
+    [
+        ("Build it, if that copy failed", "", ", if that copy failed"),
+        ("If a program needs it, build it", "If a program needs it, ", ""),
+        ("If the copy failed: build it", "If the copy failed: ", ""),
+        ("Build it", "", ""),
+    ],
+)
+def test_a_fix_that_install_decides_keeps_its_condition(
+    title: str, before: str, after: str
+) -> None:
+    facts = machine("h200-torch-2.11-cu130")
+    given = with_fixes(facts, ("pip", "install", "flash-attn"))
+    (plain,) = offered(given).findings[0].fixes
+    assert plain.run[0][:2] == ("attn-doctor", "install")
+    fix = replace(given.findings[0].fixes[0], title=title)
+    finding = replace(given.findings[0], fixes=(fix,))
+    (decided,) = offered(replace(given, findings=(finding,))).findings[0].fixes
+    install = plain.title if not before else plain.title[0].lower() + plain.title[1:]
+    assert decided.title == before + install + after
+
+
 def test_diffusers_is_bounded_to_what_the_installed_torch_imports() -> None:
     facts = machine("h200-torch-2.11-cu130", "torch=2.4.1+cu121")
     update = ("pip", "install", "--upgrade", "diffusers")

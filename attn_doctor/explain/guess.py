@@ -105,6 +105,13 @@ _FIRST_ERROR = re.compile(
 _BUILD_RAISED = re.compile(
     r"^\s*(?:[a-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception): (?!Command |Error compiling )"
 )
+#: An error of a compiler or linker, and lines before the end of a build in which it may be.
+_COMPILER = re.compile(
+    r"(?:\.(?:cu|cuh|cpp|cc|c|h|hpp|hip)[:(]\d+[:),\d ]*|^\s*"
+    r"|\b(?:nvcc|clang|gcc|g\+\+|ld|LINK) ?:? )"
+    r"(?:fatal )?error(?: [A-Z]+\d+)?: (?!command |subprocess)|\bnvcc fatal\b"
+)
+_BUILD_LINES = 400
 #: What the setup of flash-attn prints outside a checkout, before it goes on.
 _NO_GIT = re.compile(r"\s*fatal: not a git repository")
 #: How docker reports that a step of an image failed, which repeats its command.
@@ -173,7 +180,10 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
             compiling = component_table().kind_of(failure.message).id == "build"
             if component.fallback and frame is None and beside is not None and not compiling:
                 component = beside
-            return _guess(name, _at_its_frame(failure, frame, log.lines), component, frame, known)
+            shown = _at_its_frame(failure, frame, log.lines)
+            if compiling:
+                shown = _at_its_compiler(shown, log.lines)
+            return _guess(name, shown, component, frame, known)
         if near is None and beside is not None:
             near = _guess(name, failure, beside, None, known)
     built = _of_build(name, log.lines)
@@ -305,6 +315,15 @@ def _at_its_frame(failure: _Failure, frame: Frame | None, lines: Sequence[LogLin
         if any((one.path, one.line) == place for one in frames_of([line.text])):
             return failure._replace(line=line)
     return failure
+
+
+def _at_its_compiler(failure: _Failure, lines: Sequence[LogLine]) -> _Failure:
+    """The failure of a build at the first error of its compiler, if the log shows one."""
+    after = failure.line.number + failure.message.count("\n")
+    near = (line for line in lines if after - _BUILD_LINES <= line.number <= after)
+    return next(
+        (failure._replace(line=line) for line in near if _COMPILER.search(line.text)), failure
+    )
 
 
 # The component

@@ -668,6 +668,21 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
             "xformers",
             3,
         ),
+        # The first error of a compiler says more than the report of the build that follows.
+        (
+            ('/usr/include/cuda/std/__cccl/cuda_toolkit.h:41:4: error: #error "incompatible"\n'
+            "ninja: build stopped: subcommand failed.\n"
+            "RuntimeError: Ninja build failed. Ninja output: flashinfer/cached_ops/sampling"),
+            "flashinfer",
+            1,
+        ),
+        (
+            (f'{HEAD}  File "{SITE}/sageattention/setup.py", line 1, in build\n'
+            "RuntimeError: Error building extension 'x': [1/2] nvcc -c x.cu\n"
+            "x.cu(7): error: identifier is undefined\nninja: build stopped"),
+            "sage",
+            4,
+        ),
         # The exception above the end of a build says more than the end.
         ("ModuleNotFoundError: No module named 'torch'\nFailed to build flash-attn==2.8.3", "flash-attn-2", 1),
         ("AttributeError: '_OpNamespace' 'vllm' object has no attribute 'unified_attention'", "vllm", 1),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from msgspec import Struct
 
@@ -23,25 +23,21 @@ _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?(?![A-Za-z0-9._-])"
 # triton==3.6.0; platform_system == "Linux"
 # cuda-toolkit[cublas,cudart]==13.0.2; platform_system == "Linux"
 # nvidia-nccl-cu12 (==2.20.5) ; platform_system == "Linux"
-_REQUIREMENT = re.compile(
+# Compiled where it is needed: most names stand alone, or in front of a plain specifier.
+_REQUIREMENT = (
     rf"[ \t]*({_NAME})[ \t]*(?:\[([\w. \t,-]*)\])?"
     r"[ \t]*(?:\(([^()@;]+)\)[ \t]*|([^()@;]*))(?:;(.+))?"
 )
-_CLAUSE = re.compile(r"[ \t]*(==|!=|<=|>=|<|>|~=)[ \t]*([0-9][0-9A-Za-z._-]*?)(\.\*)?[ \t]*")
-_RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+)*")
-#: An installed version. Its local part (`+cu130`) does not count.
-_SEEN = re.compile(r"([0-9]+(?:\.[0-9]+)*)(?:\+[A-Za-z0-9]+(?:\.[A-Za-z0-9]+)*)?")
 #: A part of a marker: a bracket, `and`, `or`, or a comparison.
-_PART = re.compile(
+_PART = (
     r"[ \t]*(?:([()])|(and|or)\b|"
     r"([a-z_]+)[ \t]*(==|!=|<=|>=|<|>)[ \t]*(?:\"([^\"\\]*)\"|'([^'\\]*)'))[ \t]*"
 )
+_OPERATORS = ("==", "!=", "<=", ">=", "~=", "<", ">")
 #: Comparisons that also pre-releases can follow; for the others PEP 440 has more rules.
 _ORDERS = ("==", "!=", "<=", ">=")
 _TEXTS = ("os_name", "sys_platform", "platform_system", "platform_machine", "implementation_name")
 _VERSIONS = ("python_version", "python_full_version")
-#: Text that is not a version: for versions, `==` is another comparison.
-_WORD = re.compile(r"(?!v\d)[A-Za-z]\w*")
 
 
 #: Brackets of a marker that are followed inside each other.
@@ -98,17 +94,26 @@ AnyVersion = Union[Release, "Version"]
 
 def parsed(version: str) -> AnyVersion:
     """Read a version. Raises `ValueError` if it is none."""
-    if _RELEASE.fullmatch(version):
+    if _is_release(version):
         return Release(tuple(map(int, version.split("."))))
     return _packaged()(version)
 
 
 def without_local(version: str) -> AnyVersion:
     """Read a version without its local part (`+cu130`). Raises `ValueError` if it is none."""
-    seen = _SEEN.fullmatch(version)
-    if seen is not None:
-        return parsed(seen[1])
-    return parsed(_packaged()(version).public)
+    return parsed(_public(version) or _packaged()(version).public)
+
+
+def _is_release(text: str) -> bool:
+    """Whether `text` is numbers alone, such as `2.13.0`."""
+    return text.isascii() and all(map(str.isdecimal, text.split(".")))
+
+
+def _public(version: str) -> str:
+    """Return an installed version without its local part; empty if it is not numbers alone."""
+    public, plus, local = version.partition("+")
+    whole = not plus or (local.isascii() and all(map(str.isalnum, local.split("."))))
+    return public if whole and _is_release(public) else ""
 
 
 @cache
@@ -141,12 +146,12 @@ def satisfies(version: str, specifier: str) -> bool:
     Raises `ValueError` if either cannot be read.
     """
     clauses = _clauses(specifier)
-    seen = _SEEN.fullmatch(version)
-    if clauses is None or seen is None:
+    seen = _public(version)
+    if clauses is None or not seen:
         from packaging.specifiers import SpecifierSet
 
         return SpecifierSet(specifier).contains(version, prereleases=True)
-    public = parsed(seen[1])
+    public = parsed(seen)
     return all(_holds(public, one) for one in clauses)
 
 
@@ -174,17 +179,39 @@ def combined(specifiers: Iterable[str]) -> str:
 
 def _closer(one: str, other: str) -> bool:
     """Whether the bound `one` makes the bound `other` needless."""
-    mine, theirs = _CLAUSE.fullmatch(one), _CLAUSE.fullmatch(other)
-    if one == other or mine is None or theirs is None or mine[3] or theirs[3]:
+    mine, theirs = _split(one), _split(other)
+    if one == other or mine is None or theirs is None or mine.family or theirs.family:
         return False
     try:
-        version, bound = parsed(mine[2]), parsed(theirs[2])
+        version, bound = parsed(mine.text), parsed(theirs.text)
     except ValueError:
         return False
-    same = version == bound and mine[1] in "<>" and theirs[1] != mine[1]
-    if theirs[1] in (">=", ">"):
-        return mine[1] in (">=", ">") and (version > bound or same)
-    return theirs[1] in ("<=", "<") and mine[1] in ("<=", "<") and (version < bound or same)
+    same = version == bound and mine.op in "<>" and theirs.op != mine.op
+    if theirs.op in (">=", ">"):
+        return mine.op in (">=", ">") and (version > bound or same)
+    return theirs.op in ("<=", "<") and mine.op in ("<=", "<") and (version < bound or same)
+
+
+class _Split(NamedTuple):
+    """One clause of a specifier, as written."""
+
+    op: str
+    text: str
+    """The version, without `.*`."""
+    family: bool
+    """It ends in `.*`."""
+
+
+def _split(clause: str) -> _Split | None:
+    """Split a simple clause; None for one that `packaging` has to read."""
+    clause = clause.strip(" \t")
+    op = next((one for one in _OPERATORS if clause.startswith(one)), "")
+    version = clause[len(op) :].lstrip(" \t")
+    text = version.removesuffix(".*")
+    letters = text.replace(".", "").replace("-", "").replace("_", "")
+    if not op or not text.isascii() or not text[:1].isdecimal() or not letters.isalnum():
+        return None
+    return _Split(op, text, text != version)
 
 
 def _fits(version: str, specifier: str) -> bool:
@@ -226,18 +253,47 @@ def applicable(line: str, environments: list[dict[str, str]]) -> Requirement | N
 
     None also for a line that cannot be read. An environment has the variables of markers.
     """
-    match = _REQUIREMENT.fullmatch(line)
-    names = [one.strip(" \t") for one in match[2].split(",")] if match and match[2] else []
-    if not all(re.fullmatch(_NAME, one) for one in names):
-        match = None
-    clauses = _clauses(match[3] or match[4]) if match is not None else None
-    marker = None if match is None else match[5]
+    written = _plain_line(line) or _matched(line)
+    if written is None:
+        return _parsed(line, environments)
+    name, extras, specifier, marker = written
+    clauses = _clauses(specifier)
     holds = [_marker(marker, one) if marker else True for one in environments]
-    if match is None or clauses is None or None in holds:
+    if clauses is None or None in holds:
         return _parsed(line, environments)
     if not any(holds):
         return None
-    return Requirement(match[1], frozenset(names), ",".join(sorted(one.text for one in clauses)))
+    return Requirement(name, extras, ",".join(sorted(one.text for one in clauses)))
+
+
+#: Name, extras, specifier and marker of a requirement.
+_Written = tuple[str, frozenset[str], str, str]
+
+
+def _plain_line(line: str) -> _Written | None:
+    """Split a line without extras and brackets; None for any other line."""
+    head, semicolon, marker = line.partition(";")
+    head = head.lstrip(" \t")
+    ends = (at for at, letter in enumerate(head) if letter in " \t<>=!~")
+    name = head[: next(ends, len(head))]
+    letters = name.replace(".", "").replace("-", "").replace("_", "")
+    if not (name.isascii() and letters.isalnum() and name[0].isalnum() and name[-1].isalnum()):
+        return None
+    specifier = head[len(name) :]
+    if any(one in specifier for one in "()@[") or "\n" in line or bool(semicolon) != bool(marker):
+        return None
+    return name, frozenset(), specifier, marker
+
+
+def _matched(line: str) -> _Written | None:
+    """Split a line; None for one that `packaging` has to read."""
+    match = re.fullmatch(_REQUIREMENT, line)
+    if match is None:
+        return None
+    extras = [one.strip(" \t") for one in match[2].split(",")] if match[2] else []
+    if not all(re.fullmatch(_NAME, one) for one in extras):
+        return None
+    return match[1], frozenset(extras), match[3] or match[4], match[5] or ""
 
 
 def _parsed(line: str, environments: list[dict[str, str]]) -> Requirement | None:
@@ -260,11 +316,11 @@ def _clauses(specifier: str) -> tuple[_Clause, ...] | None:
     """The clauses of a simple specifier; None for one that `packaging` has to read."""
     found: dict[tuple[str, AnyVersion, bool], _Clause] = {}
     for part in specifier.split(",") if specifier.strip() else ():
-        match = _CLAUSE.fullmatch(part)
-        if match is None:
+        split = _split(part)
+        if split is None:
             return None
-        op, text, family = match[1], match[2], bool(match[3])
-        plain = _RELEASE.fullmatch(text) is not None
+        op, text, family = split
+        plain = _is_release(text)
         if (family or op not in _ORDERS) and not plain:
             return None
         if (family and op not in ("==", "!=")) or (op == "~=" and "." not in text):
@@ -275,7 +331,7 @@ def _clauses(specifier: str) -> tuple[_Clause, ...] | None:
             return None
         if (op, version, family) in found:
             return None  # `packaging` keeps one of them
-        clause = _Clause(op, version, family, f"{op}{text}{match[3] or ''}")
+        clause = _Clause(op, version, family, f"{op}{text}{'.*' if family else ''}")
         found[op, version, family] = clause
     return tuple(found.values())
 
@@ -301,10 +357,16 @@ def _in_family(seen: AnyVersion, release: tuple[int, ...]) -> bool:
 
 def _marker(text: str, environment: Mapping[str, str]) -> bool | None:
     """Whether a marker holds; None for one that `packaging` has to read."""
+    words = text.strip(" \t").split(" ")
+    if len(words) == 3 and _is_quoted(words[2]):  # extra == "dev"
+        name, op, value = words
+        plain = op in _OPERATORS and op != "~="
+        return _comparison(name, op, value[1:-1], environment) if plain else None
     parts: list[str | bool] = []
     at = 0
+    part = re.compile(_PART)
     while at < len(text):
-        match = _PART.match(text, at)
+        match = part.match(text, at)
         if match is None:
             return None
         at = match.end()
@@ -321,6 +383,10 @@ def _marker(text: str, environment: Mapping[str, str]) -> bool | None:
     except ValueError:
         return None
     return result
+
+
+def _is_quoted(word: str) -> bool:
+    return word[:1] == word[-1:] == '"' and word.count('"') == 2 and "\\" not in word
 
 
 def _either(parts: Iterator[str | bool], depth: int) -> bool:
@@ -349,11 +415,21 @@ def _comparison(name: str, op: str, text: str, environment: Mapping[str, str]) -
         return None
     if name == "extra" and op in ("==", "!="):
         return (normal_name(value) == normal_name(text)) == (op == "==")
-    if name in _TEXTS and op in ("==", "!=") and _WORD.fullmatch(text):
+    if name in _TEXTS and op in ("==", "!=") and _is_word(text):
         return (value == text) == (op == "==")
-    if name in _VERSIONS and _clauses(op + text) is not None and _RELEASE.fullmatch(value):
+    if name in _VERSIONS and _clauses(op + text) is not None and _is_release(value):
         return satisfies(value, op + text)
     return None
+
+
+def _is_word(text: str) -> bool:
+    """Whether `text` is not a version: for versions, `==` is another comparison."""
+    letter = text[:1].isascii() and text[:1].isalpha()
+    return (
+        letter
+        and text.replace("_", "x").isalnum()
+        and not (text[0] == "v" and text[1:2].isdecimal())
+    )
 
 
 def normal_name(name: str) -> str:

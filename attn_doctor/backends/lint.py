@@ -7,6 +7,7 @@ up every reference.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def _complaints(requirement: Requirement) -> Iterator[str]:
         if [outcome(without, example) for example in requirement.examples] == found:
             yield f"{name} is guarded by no example: all give the same outcome without it"
     for text in (requirement.text, requirement.remedy, *sum(requirement.run, ())):
-        for name in PLACEHOLDER.findall(text):
+        for name in re.findall(PLACEHOLDER, text):
             if name not in known_facts():
                 yield f"{{{name}}} in {text!r} is not a fact"
 

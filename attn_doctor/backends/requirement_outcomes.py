@@ -7,7 +7,6 @@ value stays unknown (Kleene's logic), with the reason.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -353,8 +352,9 @@ class Evaluator:
 
 def _installed(requirement: Requirement) -> tuple[tuple[str, ...], ...]:
     """The command that chooses another torch, where no release for this one can be filled in."""
-    names = {re.split(r"[{=<>]", word)[0] for argv in requirement.run for word in argv}
-    return (("attn-doctor", "install", "xformers"),) if "xformers" in names else ()
+    words = [word for argv in requirement.run for word in argv if word.startswith("xformers")]
+    named = any(word.removeprefix("xformers")[:1] in ("", *"{=<>") for word in words)
+    return (("attn-doctor", "install", "xformers"),) if named else ()
 
 
 def _undecided(lines: Iterable[Because]) -> Iterator[Because]:

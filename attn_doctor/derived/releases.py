@@ -28,6 +28,11 @@ class Unknown(Struct, frozen=True):
 @cache
 def parts(version: str) -> tuple[int, ...]:
     """Return the numbers at the start of a version: `2.11.0+cu130` is 2, 11, 0."""
+    plain = version.partition("+")[0]
+    if all(map(str.isdecimal, plain.split("."))):  # as nearly always
+        return tuple(int(one[:9]) for one in plain.split("."))
+    if not plain[:1].isdecimal():
+        return ()
     numbers = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(one[:9]) for one in numbers[0].split(".")) if numbers is not None else ()
 
@@ -58,6 +63,9 @@ def tag(cuda: str) -> str:
 
 def is_release(version: str) -> bool:
     """Whether it is a final version, not an alpha, beta, candidate or development build."""
+    plain = version.partition("+")[0]
+    if all(map(str.isdecimal, plain.split("."))) and "\n" not in version:
+        return True
     return re.fullmatch(r"\d+(\.\d+)*(\.?post\d+)?(\+.*)?", version) is not None
 
 

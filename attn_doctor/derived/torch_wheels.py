@@ -89,7 +89,7 @@ def min_driver(facts: Facts, tables: Tables) -> str | Unknown | None:
 
 #: The local versions of PyTorch's own builds, each with an index of its name. Those of containers
 #: (`nv25.08`), of AMD (`rocm6.4.2.git1a2b3c`) and of a build of one's own (`git1a2b3c`) have none.
-_LOCAL = re.compile(r"cpu|xpu|cu\d{3}|rocm\d\.\d")
+_LOCAL = r"cpu|xpu|cu\d{3}|rocm\d\.\d"
 
 
 def own_index(facts: Facts, _: Tables) -> str | None:
@@ -97,7 +97,8 @@ def own_index(facts: Facts, _: Tables) -> str | None:
     version, local = facts.torch.version, facts.torch.local
     if version is None or local is None:
         return None
-    return local if is_release(version) and _LOCAL.fullmatch(local) else ""
+    own = local == "cpu" or re.fullmatch(_LOCAL, local)
+    return local if is_release(version) and own else ""
 
 
 def index_for_driver(facts: Facts, tables: Tables) -> str | None:

@@ -8,7 +8,6 @@ with an import hook only the metadata are seen, not the modules.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -151,9 +150,6 @@ class Site(Struct, frozen=True, kw_only=True):
 
 #: Letters of a version; Python converts no number of more than 4,300 digits, and raises.
 _LONGEST = 200
-_INFO = re.compile(
-    r"(?P<name>[^-]+(?:-[^-]+)*?)-(?P<version>\d[^-]*)(?:-[^-]+)*\.(?:dist|egg)-info$"
-)
 
 
 def scan(
@@ -284,15 +280,20 @@ def _names(host: Host, folder: str, gaps: Gaps) -> tuple[str, ...]:
         return ()
 
 
+# torch-2.13.0+cpu.dist-info · PyYAML-6.0-py3.11.egg-info
+def _in_name(folder: str) -> tuple[str, str]:
+    """Return name and version in the name of a metadata folder; empty without a version."""
+    parts = folder.rpartition(".")[0].split("-")
+    at = next((at for at, one in enumerate(parts) if at and one[:1].isdecimal()), 0)
+    return ("-".join(parts[:at]), parts[at]) if at and all(parts) else ("", "")
+
+
 def _distribution(host: Host, folder: str, name: str) -> list[Distribution]:
     """Return the distribution of a metadata folder or file, if its version is known."""
     info = host.join(folder, name)
-    match = _INFO.match(name)
-    if match is not None:
-        version = match["version"]
-        return [
-            Distribution(name=normal_name(match["name"]), version=version, site=folder, info=info)
-        ]
+    said, version = _in_name(name)
+    if version:
+        return [Distribution(name=normal_name(said), version=version, site=folder, info=info)]
     # `package.egg-info` of a development install has its version only inside.
     one = Distribution(name=normal_name(name.rsplit(".", 1)[0]), version="", site=folder, info=info)
     versions = Distributions(host, (one,)).headers(one).get("Version", [])

@@ -201,7 +201,7 @@ def _wrapped_wide(text: str, columns: int, indent: int) -> list[str]:
 
 def _width(is_terminal: bool, environ: Mapping[str, str]) -> int:
     columns = environ.get("COLUMNS", "")
-    if re.fullmatch("[1-9][0-9]{0,8}", columns):
+    if columns and re.fullmatch("[1-9][0-9]{0,8}", columns):
         return min(int(columns), 120)
     try:
         return min(os.get_terminal_size(1).columns, 120) if is_terminal else 100

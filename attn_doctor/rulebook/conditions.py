@@ -255,6 +255,9 @@ def _ordered(op: str, seen: str, wanted: str) -> bool:
         if op in ("==", "!="):
             return (seen == wanted) == (op == "==")
         raise ValueError(seen or wanted)
+    if op in ("<", ">=") and "+" not in wanted:
+        # What was read is compared as a final version, for which both bounds are the same.
+        wanted = wanted.removesuffix(".dev0")
     return _apply(op, _version(seen, "+" in wanted), _version(wanted, True))
 
 

@@ -287,8 +287,10 @@ def filled_commands(
 # xformers{xformers.expected},>=0.0.29
 def _closest_bounds(word: str, filled: str) -> str:
     """Return a requirement that a fact and the rule bound with one lower and one upper bound."""
+    if filled == word or "," not in filled:
+        return filled
     found = re.fullmatch(r"([\w.-]+(?:\[[\w,-]+\])?)([<>=!~].*,.*)", filled)
-    if found is None or filled == word:
+    if found is None:
         return filled
     kept = combined((found[2],)).split(",")
     return found[1] + ",".join(one for one in found[2].split(",") if one in kept)

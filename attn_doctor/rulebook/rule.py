@@ -26,7 +26,7 @@ Platform = Literal["linux", "windows", "macos", "wsl"]
 Text = Annotated[str, Meta(min_length=1)]
 
 #: What `means` of a look-alike looks like if it names a rule.
-_RULE_ID = re.compile(r"[a-z][\w-]*/[\w.-]+")
+_RULE_ID = r"[a-z][\w-]*/[\w.-]+"
 
 
 class GroupFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,7 +127,7 @@ class LookAlike(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def named_rule(self) -> str:
         """The id of the rule that explains it; empty if words say what it shows."""
-        return self.means if _RULE_ID.fullmatch(self.means) else ""
+        return self.means if re.fullmatch(_RULE_ID, self.means) else ""
 
 
 class Claim(Struct, frozen=True, forbid_unknown_fields=True):

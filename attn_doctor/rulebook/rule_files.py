@@ -258,7 +258,7 @@ def _check_placeholders(rule: Rule, element: str) -> None:
         texts += [fix.title, fix.manual, fix.needs, *fix.set.values()]
         texts += [part for argv in fix.run for part in argv]
     for text in texts:
-        for name in PLACEHOLDER.findall(text):
+        for name in re.findall(PLACEHOLDER, text):
             fact = _facts().get(name)
             if fact is None or (fact.element_of and name.split(".")[0] != element):
                 raise RuleError(f"{{{name}}} in {text!r} is not a fact that this rule can use")

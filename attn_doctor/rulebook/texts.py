@@ -13,19 +13,21 @@ from attn_doctor.rulebook.conditions import Condition, Lookup, show
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 
 #: `{torch.version}` in a rule's text or command.
-PLACEHOLDER = re.compile(r"\{([a-z_]\w*(?:\.\w+)+)\}")
+PLACEHOLDER = r"\{([a-z_]\w*(?:\.\w+)+)\}"
 
 # With a machine's values
 
 
 def fill(text: str, lookup: Lookup) -> str:
     """`text` with each `{fact}` replaced by its value, or by `unknown`."""
-    return PLACEHOLDER.sub(lambda match: show(lookup(match[1])), text)
+    if "{" not in text:
+        return text
+    return re.sub(PLACEHOLDER, lambda match: show(lookup(match[1])), text)
 
 
 def unknown_in(text: str, lookup: Lookup) -> str:
     """The first fact in `text` that is unknown or empty, so that a command cannot use it."""
-    names: list[str] = PLACEHOLDER.findall(text)
+    names: list[str] = re.findall(PLACEHOLDER, text) if "{" in text else []
     return next((name for name in names if lookup(name) in (None, "")), "")
 
 
@@ -70,7 +72,7 @@ def fill_known(text: str, lookup: Lookup) -> str:
     joined = _complete(first, lookup)
     if joined or not kept:
         kept.insert(0, joined or first)
-    return PLACEHOLDER.sub(lambda match: _or_dots(match[1], lookup), " ".join(kept))
+    return re.sub(PLACEHOLDER, lambda match: _or_dots(match[1], lookup), " ".join(kept))
 
 
 def _complete(sentence: str, lookup: Lookup) -> str:
@@ -95,7 +97,8 @@ def _or_dots(name: str, lookup: Lookup) -> str:
 
 
 def _unknown(text: str, lookup: Lookup) -> list[str]:
-    return [name for name in PLACEHOLDER.findall(text) if lookup(name) in _EMPTY]
+    names = re.findall(PLACEHOLDER, text) if "{" in text else ()
+    return [name for name in names if lookup(name) in _EMPTY]
 
 
 def _needed(text: str, lookup: Lookup) -> list[str]:
@@ -138,7 +141,7 @@ _WORDS = {
 
 def named(text: str) -> str:
     """`text` with its facts named: `torch <torch.version> is a CPU build`."""
-    return PLACEHOLDER.sub(r"<\1>", text)
+    return re.sub(PLACEHOLDER, r"<\1>", text)
 
 
 def line(condition: Condition) -> str:
@@ -185,7 +188,7 @@ def _word(part: str) -> str:
         return f"{name}={_word(value)}"
     import shlex
 
-    plain = PLACEHOLDER.sub("x", part)
+    plain = re.sub(PLACEHOLDER, "x", part)
     return named(part) if shlex.quote(plain) == plain else named(shlex.quote(part))
 
 
@@ -198,11 +201,11 @@ def _facts(rule: Rule) -> Iterator[str]:
     for group in (rule.applies, rule.when):
         yield from _in_lines(group.lines)
     for text in (rule.title, rule.why):
-        yield from PLACEHOLDER.findall(text)
+        yield from re.findall(PLACEHOLDER, text)
     for fix, when, done in zip(rule.fixes, rule.fix_when, rule.fix_done, strict=True):
         yield from _in_lines(when)
         for text in (fix.title, fix.manual, fix.needs, *fix.set.values(), *sum(fix.run, ())):
-            yield from PLACEHOLDER.findall(text)
+            yield from re.findall(PLACEHOLDER, text)
         yield from _in_lines(done)
 
 

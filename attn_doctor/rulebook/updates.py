@@ -28,7 +28,7 @@ SCHEMA = 1
 #: Names the release of a folder of rules.
 RELEASE = "tables/release.toml"
 _CURRENT = "current.json"
-_VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){0,5}")
+_VERSION = r"\d{1,9}(\.\d{1,9}){0,5}"
 
 
 class Release(Struct, frozen=True):
@@ -72,7 +72,7 @@ def release_of(folder: Path) -> Release:
         found = msgspec.convert(read_toml(file, RuleError), Release)
     except msgspec.ValidationError as error:
         raise RuleError(f"{file}: {error}") from None
-    if not _VERSION.fullmatch(found.version):
+    if not re.fullmatch(_VERSION, found.version):
         raise RuleError(f"{file}: {found.version!r} is not a version such as 2026.11.23")
     return found
 
@@ -100,7 +100,7 @@ def current() -> Current:
         found = decode(text, Current)
     except JsonError:
         raise RuleError(f"{file} is damaged; delete it to use attn-doctor's own rules") from None
-    if not all(_VERSION.fullmatch(one) for one in (found.version, found.previous) if one):
+    if not all(re.fullmatch(_VERSION, one) for one in (found.version, found.previous) if one):
         raise RuleError(f"{file} is damaged; delete it to use attn-doctor's own rules")
     return found
 

@@ -26,14 +26,13 @@ _EXAMINING = (
     r"(?! (?:undo|redo|forget|history|cuda-home))|cache (?:status|verify|clear|export|import|why))"
     r"(?![\w-]| --python)"
 )
-_QUOTED = re.compile(r"`([^`\n]+)`")
+_QUOTED = r"`([^`\n]+)`"
 #: Lines of attn-doctor that set variables of the shell that runs them.
 _EVALUATED = r'eval "\$\((attn-doctor [^()]*)\)"'
 #: Calls of attn-doctor that print lines for the shell.
 _PRINTING_LINES = (("attn-doctor", "fix", "--cuda-home"), ("attn-doctor", "cache", "env"))
 #: What separates the commands of a line in a text.
 _THEN = " && "
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
 def shell_of(facts: Facts | None = None) -> Shell:
@@ -127,9 +126,15 @@ def not_written(error: AttnDoctorError, shell: Shell) -> str:
 def split_assignments(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split a command into its leading `NAME=value` elements and the words after them."""
     count = 0
-    while count < len(argv) and _ASSIGNMENT.fullmatch(argv[count]):
+    while count < len(argv) and _assigns(argv[count]):
         count += 1
     return tuple(argv[:count]), tuple(argv[count:])
+
+
+def _assigns(word: str) -> bool:
+    name, equals, _ = word.partition("=")
+    letter = name[:1] == "_" or (name[:1].isascii() and name[:1].isalpha())
+    return bool(equals) and letter and name.replace("_", "x").isalnum()
 
 
 def argv_for(command: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
@@ -185,7 +190,7 @@ def in_text(text: str, facts: Facts) -> str:
             text = re.sub(_EXAMINING, lambda match: f"{match[0]} {option}", text)
         if "eval " in text:
             text = re.sub(_EVALUATED, lambda match: _evaluated(match[1], shell), text)
-        return _QUOTED.sub(lambda match: _typed(match[1], facts, shell), text)
+        return re.sub(_QUOTED, lambda match: _typed(match[1], facts, shell), text)
     except AttnDoctorError:
         return text  # a path that no shell can quote
 
@@ -205,7 +210,8 @@ def _typed(code: str, facts: Facts, shell: Shell) -> str:
 
 def _pip_or_python(code: str) -> tuple[str, ...]:
     """The words of a command of pip or python; empty for any other code."""
-    if not re.search(r"\b(?:pip|python) \S", code):
+    named = "pip " in code or "python " in code
+    if not named or not re.search(r"\b(?:pip|python) \S", code):
         return ()
     import shlex
 

@@ -19,7 +19,7 @@ Shell = Literal["bash", "zsh", "sh", "fish", "powershell", "cmd"]
 SHELLS: tuple[Shell, ...] = ("bash", "zsh", "sh", "fish", "powershell", "cmd")
 
 #: Words that need no quotes. A leading `=` is not among them: zsh replaces `=ls` by the path of ls.
-_PLAIN_POSIX = r"(?a)[\w@%+:,./-][\w@%+=:,./-]*"
+_PLAIN_POSIX = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-")
 #: PowerShell splits `-name.part` and `-name:part` at the sign, so these get quotes.
 _PLAIN_POWERSHELL = r"(?a)-{0,2}[\w+=-]+|[\w./:\\+][\w./:\\=+-]*"
 #: Text that cmd and PowerShell read alike between double quotes, so that a command is right in
@@ -49,12 +49,19 @@ def quote(text: str, shell: Shell) -> str:
     Raises `AttnDoctorError` for characters that a terminal hides and text that cmd cannot quote.
     """
     check(text)
-    plain = {"powershell": _PLAIN_POWERSHELL, "cmd": _PLAIN_CMD}.get(shell, _PLAIN_POSIX)
-    if re.fullmatch(plain, text):
+    if _is_plain(text, shell):
         return text
     if shell == "powershell" and re.fullmatch(_SAME_IN_CMD, text):
         return f'"{text}"'
     return quote_always(text, shell)
+
+
+def _is_plain(text: str, shell: Shell) -> bool:
+    """Whether `shell` reads `text` as one word without quotes."""
+    if shell in ("powershell", "cmd"):
+        plain = _PLAIN_POWERSHELL if shell == "powershell" else _PLAIN_CMD
+        return re.fullmatch(plain, text) is not None
+    return text[:1] not in ("", "=") and _PLAIN_POSIX.issuperset(text)
 
 
 def quote_always(text: str, shell: Shell) -> str:

@@ -43,10 +43,6 @@ _UNDECLARED = {
     "accelerate": ("accelerate.utils.torch_xla", "pkg_resources", "setuptools<81"),
     "bitsandbytes": ("bitsandbytes.triton.dequantize_rowwise", "triton.ops", ""),
 }
-#: Requirements that rules of their own report.
-_ELSEWHERE = re.compile(r"nvidia-|cuda-|triton$|pytorch-triton|torch$")
-#: Those whose wrong versions rules of their own report.
-_PAIRED = re.compile(r"triton$|pytorch-triton|torch$")
 #: Files that are read to follow the imports of one package.
 MOST = 3000
 _STATEMENT = (
@@ -81,6 +77,16 @@ _HIDING = r"import \*|__getattr__|globals\(|setattr\(|vars\(|exec\("
 _LAZY = r"""["']([\w.]+)["']\]?\s*[:=]\s*\[([^\]]*)\]"""
 
 
+def _elsewhere(name: str) -> bool:
+    """Whether a rule of its own reports that this package is missing."""
+    return name.startswith(("nvidia-", "cuda-")) or _paired(name)
+
+
+def _paired(name: str) -> bool:
+    """Whether a rule of its own reports a wrong version of this package."""
+    return name in ("triton", "torch") or name.startswith("pytorch-triton")
+
+
 class Requirements:
     """The requirements of an environment's packages, as far as known packages lead to them."""
 
@@ -98,7 +104,7 @@ class Requirements:
                 self._host,
                 self._site,
                 lines,
-                lambda name: known.get(name) is None and not _ELSEWHERE.match(name),
+                lambda name: known.get(name) is None and not _elsewhere(name),
             )
             self._absent[one.name] = tuple(
                 f"{normal_name(each.name)}{each.specifier}" for each in found
@@ -109,7 +115,7 @@ class Requirements:
         """Yield the requirements of `one` that are installed in another version, with that."""
         known = self._site.distributions
         lines = known.headers(one).get("Requires-Dist", [])
-        for each in required(self._host, self._site, lines, lambda name: not _PAIRED.match(name)):
+        for each in required(self._host, self._site, lines, lambda name: not _paired(name)):
             found = known.get(each.name)
             # Of several copies in one folder, which `duplicates` reports, one is the real one.
             copies = [] if found is None else known.copies(each.name)

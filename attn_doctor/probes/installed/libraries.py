@@ -21,11 +21,13 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine import loader
 
-_LIBRARY = re.compile(
+_LIBRARY = (
     # Of cuDNN only the part that is loaded first; the loader treats the others alike.
     r"lib(cudart|cublas|cublasLt|cudnn|cudnn_graph|cudnn_ops_infer|nvrtc|nvrtc-builtins|cufft"
     r"|cusparse|cusparseLt|cusolver|nccl|nvJitLink)\.so\.\d[\d.]*"
 )
+#: How their names start. Most folders have none.
+_STARTS = ("libcu", "libnv", "libnccl.")
 #: Wheels without a suffix such as `-cu12` whose version is that of CUDA.
 _VERSIONED = r"nvidia-(cuda-\w+|cublas|nvjitlink|nvtx|nvvm|nvfatbin|nvptxcompiler)"
 #: Wheels without a suffix that have a version of their own.
@@ -118,7 +120,8 @@ def _own(host: Host, site: Site, torch: str) -> dict[str, _Own]:
     root = host.parent(torch) + "/"
     found: dict[str, _Own] = {}
     for folder in folders:
-        names = [name for name in host.try_list(folder) if _LIBRARY.fullmatch(name)]
+        shared = [name for name in host.try_list(folder) if name.startswith(_STARTS)]
+        names = [name for name in shared if re.fullmatch(_LIBRARY, name)]
         real = host.real(folder) if names else ""
         for name in names:
             found.setdefault(name, _Own(real, folder.startswith(root)))

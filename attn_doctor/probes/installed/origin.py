@@ -135,8 +135,13 @@ def said_by(host: Host, path: str) -> dict[str, str]:
     Python converts no number of more than 4,300 digits, and raises.
     """
     text = host.try_read(host.join(path, "version.py"), 1 << 14) if path else ""
-    pairs = re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*(.+?)\s*$", text, re.MULTILINE)
-    return {name: value.strip("'\"")[:200] for name, value in pairs if value != "None"}
+    found = {}
+    for line in text.split("\n"):
+        left, _, value = line.partition("=")
+        name, value = left.partition(":")[0].rstrip(), value.strip()
+        if name.isidentifier() and value and value != "None":
+            found[name] = value.strip("'\"")[:200]
+    return found
 
 
 def _unquote(text: str) -> str:

@@ -197,15 +197,15 @@ def _symbols(host: Host, site: Site, linking: Linking, torch: str) -> str:
 def _extension(host: Host, site: Site, path: str) -> list[str]:
     """Return the fault of torch's main extension: it is missing, or made for another Python."""
     names = host.try_list(path) if path else ()
-    found = [name for name in names if re.match(r"_C\..*(so|pyd)$", name)]
+    found = [one for one in names if one.startswith("_C.") and one.endswith(("so", "pyd"))]
     # `_C` beside it holds its stubs, in each wheel.
     if not found and {"_C", "lib"} <= set(names):
         return ["torch/_C, its main extension, is missing"]
-    ours = re.fullmatch(r"cpython-3(\d+)", site.cache_tag)
+    start, _, ours = site.cache_tag.partition("-3")
     theirs = [tag[1] for tag in map(TAG.search, found) if tag is not None]
-    if ours is None or not theirs or ours[1] in theirs:
+    if start != "cpython" or not ours.isdecimal() or not theirs or ours in theirs:
         return []
-    return [f"torch/_C is made for Python 3.{theirs[0]}, and this is Python 3.{ours[1]}"]
+    return [f"torch/_C is made for Python 3.{theirs[0]}, and this is Python 3.{ours}"]
 
 
 def _gpu_code(host: Host, path: str, said: dict[str, str], gaps: Gaps) -> dict[str, Any]:

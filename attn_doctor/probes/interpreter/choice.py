@@ -117,10 +117,15 @@ def _on_path(host: Host) -> Iterator[Choice]:
         path = behind_shim(host, _absolute(host, path)) if path else ""
         if path and not (
             "\\WindowsApps\\" in path
-            or re.search(r"[/\\]python2[\d.]*$", host.real(path))
+            or _is_python2(host.real(path))
             or host.try_read(path, 2).startswith("#!")
         ):
             yield Choice(path, f"{name} on PATH", path, announced=True)
+
+
+def _is_python2(path: str) -> bool:
+    name = path.replace("\\", "/").rpartition("/")[2]
+    return name.startswith("python2") and not name[len("python2") :].strip(".0123456789")
 
 
 def _upwards(host: Host) -> Iterator[str]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from attn_doctor.host import Host
 
-_TORCH = re.compile(r"torch-(\d[^-]*)(?:-[^-]+)*\.(?:dist|egg)-info")
+_TORCH = r"torch-(\d[^-]*)(?:-[^-]+)*\.(?:dist|egg)-info"
 #: Shells that version managers put on PATH in place of the interpreter.
-_SHIMS = re.compile(r"(.+)[/\\]shims[/\\][^/\\]+")
+_SHIMS = r"(.+)[/\\]shims[/\\][^/\\]+"
 
 
 def torch_of(host: Host, python: str) -> str:
@@ -25,10 +25,13 @@ def _torch_in(host: Host, folder: str) -> str:
     names = host.try_list(folder)
     if "torch" in names:
         text = host.try_read(host.join(folder, "torch", "version.py"), 1 << 14)
-        said = re.search(r"^__version__\s*(?::[^=\n]*)?=\s*['\"](.+?)['\"]", text, re.MULTILINE)
-        if said is not None:
-            return said[1]
-    return next((found[1] for name in names if (found := _TORCH.fullmatch(name))), "")
+        lines = (one for one in text.split("\n") if one.startswith("__version__"))
+        said = next(lines, "").partition("=")[2].strip()
+        version = said[1:].partition(said[0])[0] if said[:1] in ("'", '"') else ""
+        if version:
+            return version
+    metadata = (re.fullmatch(_TORCH, name) for name in names if name.startswith("torch-"))
+    return next((found[1] for found in metadata if found), "")
 
 
 def site_packages(host: Host, python: str) -> Iterator[str]:
@@ -66,9 +69,14 @@ def _base(host: Host, real: str) -> tuple[str, str]:
     """Return the prefix of an installed Python, and its minor version if its name has one."""
     folder = host.parent(real)
     # /usr/bin/python3.12 · C:\Python312\python.exe
-    minor = re.search(r"python(3\.\d+t?)(?:\.exe)?$", real)
     prefix = folder if host.windows else host.parent(folder)
-    return prefix, minor[1] if minor is not None else ""
+    return prefix, _minor(real.rpartition("python")[2].removesuffix(".exe"))
+
+
+def _minor(text: str) -> str:
+    """Return `text` if it is a minor version such as `3.12` or `3.13t`, else empty text."""
+    start, number = text[:2], text[2:].removesuffix("t")
+    return text if start == "3." and number.isdecimal() else ""
 
 
 def _of_prefix(host: Host, prefix: str, minor: str) -> Iterator[str]:
@@ -88,7 +96,8 @@ def _of_prefix(host: Host, prefix: str, minor: str) -> Iterator[str]:
 
 
 def _pythons(host: Host, lib: str) -> Iterator[str]:
-    return (name for name in host.try_list(lib) if re.fullmatch(r"python3\.\d+t?", name))
+    names = (name for name in host.try_list(lib) if name.startswith("python"))
+    return (name for name in names if _minor(name.removeprefix("python")))
 
 
 def behind_shim(host: Host, path: str) -> str:
@@ -96,10 +105,10 @@ def behind_shim(host: Host, path: str) -> str:
 
     Other files are returned as they are. A shim is a shell script, which is not started.
     """
-    shim = _SHIMS.fullmatch(path)
+    shim = re.fullmatch(_SHIMS, path) if "shims" in path else None
     if shim is None or not host.try_read(path, 2).startswith("#!"):
         return path
-    name = re.split(r"[/\\]", path)[-1]
+    name = path.replace("\\", "/").rpartition("/")[2]
     for version in _pyenv_versions(host, shim[1]):
         found = host.join(shim[1], "versions", version, "bin", name)
         if host.is_file(found):

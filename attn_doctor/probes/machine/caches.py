@@ -91,7 +91,10 @@ def _inductor(host: Host) -> tuple[str, str]:
     if "TORCHINDUCTOR_CACHE_DIR" in host.environ:
         return _absolute(host, host.environ["TORCHINDUCTOR_CACHE_DIR"]), "TORCHINDUCTOR_CACHE_DIR"
     user = host.platform.user
-    user = re.sub(r'[\\/:*?"<>|]', "_", user) if user else f"uid_{host.platform.uid}"
+    if not user:
+        user = f"uid_{host.platform.uid}"
+    elif not user.isalnum():
+        user = re.sub(r'[\\/:*?"<>|]', "_", user)
     return host.join(_temporary(host), f"torchinductor_{user}"), "default"
 
 

@@ -51,7 +51,10 @@ def _lines(host: Host, path: str) -> list[str]:
 
 
 def _matching(host: Host, pattern: str) -> list[str]:
+    folder, _, name = pattern.rpartition("/")
+    if name.startswith("*.") and name[2:].isalnum():  # as in all of Debian's and Red Hat's
+        names = host.try_list(folder)
+        return [host.join(folder, one) for one in names if one.endswith(name[1:])]
     import fnmatch
 
-    folder, _, name = pattern.rpartition("/")
     return [host.join(folder, one) for one in host.try_list(folder) if fnmatch.fnmatch(one, name)]

@@ -146,7 +146,13 @@ def _memory(host: Host, gaps: Gaps) -> tuple[int | None, int | None]:
     # MemTotal:       24684092 kB
     # MemAvailable:   20135716 kB
     text = host.try_read("/proc/meminfo") if host.platform.os == "linux" else ""
-    fields = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d{1,18}) kB$", text, re.MULTILINE))
+    wanted = ("MemTotal:", "MemAvailable:")
+    lines = [line.split() for line in text.splitlines() if line.startswith(wanted)]
+    fields = {
+        one[0].rstrip(":"): one[1]
+        for one in lines
+        if one[2:] == ["kB"] and one[1].isdecimal() and len(one[1]) <= 18
+    }
     try:
         if len(fields) == 2:
             total, available = (int(fields[n]) << 10 for n in ("MemTotal", "MemAvailable"))

@@ -84,13 +84,15 @@ def _look(host: Host) -> _Files:
     wsl = linux and system.wsl(host) == 2
     control = "/dev/dxg" if wsl else "/dev/nvidiactl"
     names = host.try_list("/dev") if linux else ()
-    numbered = [f"/dev/{name}" for name in names if re.fullmatch(r"nvidia\d+", name)]
+    numbers = ((name, name.removeprefix("nvidia")) for name in names)
+    numbered = [f"/dev/{name}" for name, end in numbers if end != name and end.isdecimal()]
     has_control = linux and control.removeprefix("/dev/") in names
     version = host.try_read(SYS_VERSION, 64).strip() if linux else ""
     # NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (…)
     # NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024
     text = host.try_read(PROC_VERSION, 4096) if linux else ""
-    match = re.search(r"^NVRM version:.*?Module.*?\s(\d{3,}\.[\d.]*\d)\s", text, re.MULTILINE)
+    pattern = r"^NVRM version:.*?Module.*?\s(\d{3,}\.[\d.]*\d)\s"
+    match = re.search(pattern, text, re.MULTILINE) if text else None
     devices, bus_reason = pci.look(host)
     return _Files(
         linux=linux,

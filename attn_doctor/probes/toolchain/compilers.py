@@ -114,14 +114,16 @@ def _compiler(host: Host, gaps: Gaps, fact: str, choice: _Choice, sibling: Progr
 
 def _family(host: Host, path: str) -> str:
     """Return `gcc`, `clang` or `msvc` by the name of the file behind `path`; else empty."""
-    names = [re.split(r"[/\\]", one)[-1].lower() for one in (host.real(path), path)]
+    paths = (one.lower().replace("\\", "/") for one in (host.real(path), path))
+    names = [one.rpartition("/")[2] for one in paths]
     for name in names:
         if "clang" in name or (
             host.platform.os == "macos" and re.match(r"(gcc|g\+\+|cc|c\+\+)$", name)
         ):
             return "clang"
         # conda's are called `x86_64-conda-linux-gnu-cc`
-        if re.search(r"(^|-)(gcc|g\+\+)(-|\.|$)|-gnu-(cc|c\+\+)$", name):
+        words = name.replace(".", "-.").split("-")
+        if "gcc" in words or "g++" in words or name.endswith(("-gnu-cc", "-gnu-c++")):
             return "gcc"
         if name in ("cl", "cl.exe"):
             return "msvc"
@@ -159,7 +161,7 @@ def _installed_version(host: Host, path: str) -> str:
         name
         for target in host.try_list(folder)
         for name in host.try_list(host.join(folder, target))
-        if re.fullmatch(r"\d+(\.\d+)*", name)
+        if _is_version(name)
     }
     return found.pop() if len(found) == 1 else ""
 
@@ -171,11 +173,23 @@ def _not_run(gaps: Gaps, path: str, fact: str) -> None:
 def _asked(host: Host, gaps: Gaps, argv: list[str], fact: str) -> str | None:
     """Return the first version number that a program prints."""
     ran = host.run(argv, LIMIT)
-    match = re.search(r"\d+(\.\d+)+|^\d+$", ran.out, re.MULTILINE) if ran.ok else None
-    if match is None:
+    version = _first_version(ran.out) if ran.ok else ""
+    if not version:
         why = ran.why_not(argv[0], LIMIT) or f"{argv[0]} prints no version"
         gaps.add(f"{fact}.version", why)
-    return match[0] if match is not None else None
+    return version or None
+
+
+def _first_version(text: str) -> str:
+    """Return the first version number in `text`, or empty text."""
+    if _is_version(text.strip()):
+        return text.strip()
+    match = re.search(r"\d+(\.\d+)+|^\d+$", text, re.MULTILINE)
+    return match[0] if match is not None else ""
+
+
+def _is_version(text: str) -> bool:
+    return all(map(str.isdecimal, text.split(".")))
 
 
 # Microsoft's compiler
@@ -247,5 +261,7 @@ def _tool(host: Host, site: Site, gaps: Gaps, name: str) -> Program:
 def _shared_version(host: Host, path: str) -> str:
     """Return the version in the name of cmake's folder, such as `/usr/share/cmake-3.25`."""
     folder = host.join(host.parent(host.parent(host.real(path))), "share")
-    found = [one for one in host.try_list(folder) if re.fullmatch(r"cmake-\d+\.\d+", one)]
-    return found[0].partition("-")[2] if len(found) == 1 else ""
+    names = (one.partition("-") for one in host.try_list(folder))
+    versions = (end for start, dash, end in names if start == "cmake" and dash)
+    found = [one for one in versions if _is_version(one) and one.count(".") == 1]
+    return found[0] if len(found) == 1 else ""

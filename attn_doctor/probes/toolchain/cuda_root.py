@@ -155,19 +155,21 @@ def _written(host: Host, root: str) -> str:
     """Return the version in the files of a toolkit, or empty text."""
     # {"cuda": {"name": "CUDA SDK", "version": "13.0.1"}, "cuda_nvcc": {"version": "13.0.88"}, …}
     text = host.try_read(host.join(root, "version.json"), 1 << 14)
-    match = re.search(r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"([\d.]+)"', text)
+    pattern = r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"([\d.]+)"'
+    match = re.search(pattern, text) if text else None
     if match is None:
         # CUDA Version 11.0.228
         text = host.try_read(host.join(root, "version.txt"), 256)
-        match = re.search(r"CUDA Version (\d+\.[\d.]+)", text)
+        match = re.search(r"CUDA Version (\d+\.[\d.]+)", text) if text else None
     if match is not None:
         return match[1]
     for folder in _includes(host, root):
         # #define CUDART_VERSION  13000
         lines = host.try_grep(host.join(folder, "cuda_runtime_api.h"), "CUDART_VERSION")
-        number = re.search(r"#define\s+CUDART_VERSION\s+(\d{4,6})", "\n".join(lines))
-        if number is not None:
-            return f"{int(number[1]) // 1000}.{int(number[1]) % 1000 // 10}"
+        for words in map(str.split, lines):
+            number = words[2] if words[:2] == ["#define", "CUDART_VERSION"] and words[2:] else ""
+            if number.isdecimal() and 4 <= len(number) <= 6:
+                return f"{int(number) // 1000}.{int(number) % 1000 // 10}"
     return ""
 
 

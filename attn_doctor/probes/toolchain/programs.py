@@ -87,9 +87,10 @@ def wrapped(host: Host, path: str, name: str) -> str | None:
 
     # #!/bin/sh
     # exec /usr/local/cuda-13.0/bin/nvcc "$@"
-    pattern = re.compile(rf"(?<![\w$}}.])/[\w./+-]*/{re.escape(name)}(?![\w./-])")
+    pattern = rf"(?<![\w$}}.])/[\w./+-]*/{re.escape(name)}(?![\w./-])"
     for line in host.try_read(path, 1 << 14).splitlines():
-        match = None if line.lstrip().startswith("#") else pattern.search(line)
+        named = f"/{name}" in line and not line.lstrip().startswith("#")
+        match = re.search(pattern, line) if named else None
         if match is not None and match[0] != path:
             return match[0]
     return ""

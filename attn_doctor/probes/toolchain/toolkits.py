@@ -90,6 +90,14 @@ def _from_path(host: Host) -> list[Root]:
     return found
 
 
+def _is_toolkit(name: str) -> bool:
+    """Whether a folder is called `cuda`, or like `cuda-13.0`."""
+    number = name.removeprefix("cuda-")
+    if number == name:
+        return name == "cuda"
+    return number[:1].isdecimal() and number.replace(".", "").isdecimal()
+
+
 def _from_places(host: Host) -> list[Root]:
     """Return the toolkits in the folders that installers use."""
     if host.windows:
@@ -100,7 +108,7 @@ def _from_places(host: Host) -> list[Root]:
         # The versions before `/usr/local/cuda`, which is a link to one of them.
         for name in sorted(host.try_list(folder), key=lambda name: (name == "cuda", name)):
             root = host.join(folder, name)
-            if re.fullmatch(r"cuda(-\d[\d.]*)?", name) and host.is_dir(root):
+            if _is_toolkit(name) and host.is_dir(root):
                 found.append(Root(root, folder))
     if host.is_file(DEBIAN + "/bin/nvcc"):
         found.append(Root("/usr", "Debian package", DEBIAN))

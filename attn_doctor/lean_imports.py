@@ -1,7 +1,7 @@
 """Puts off modules that others import and that most commands do not use.
 
-`pathlib` imports `urllib.parse`, msgspec imports `platform` and a module that describes types,
-`subprocess` imports `locale` and `signal`: 1 to 2 ms each. While these are imported, `Later` stands
+`pathlib` imports `urllib.parse`, msgspec imports `decimal`, `uuid` and a module that describes
+types, `subprocess` imports `locale` and `signal`: 1 to 2 ms each. While these are imported, `Later` stands
 for such a module, and imports it when something in it is first used.
 """
 
@@ -16,7 +16,18 @@ from typing import Any
 
 #: Modules of Windows for which Python searches every folder elsewhere too.
 _ELSEWHERE = () if os.name == "nt" else ("_winapi", "msvcrt", "nt")
-_LATER = ("locale", "msgspec.inspect", "platform", "signal", "textwrap", "urllib.parse")
+_LATER = (
+    "decimal",
+    "locale",
+    "msgspec.inspect",
+    "platform",
+    "signal",
+    "textwrap",
+    "urllib.parse",
+    "uuid",
+)
+#: Types that msgspec asks for at once. attn-doctor encodes and decodes none of them.
+_TYPES = (("decimal", "Decimal"), ("uuid", "UUID"), ("uuid", "SafeUUID"))
 
 
 class Later(ModuleType):
@@ -40,9 +51,9 @@ def _quote(text: bytes) -> str:
 def put_off() -> Iterator[None]:
     """Let imports in the `with` block get a `Later` for modules that were not imported before."""
     made = {name: Later(name) for name in _LATER if name not in sys.modules}
-    if "platform" in made and hasattr(os, "uname"):
-        # `uuid`, which msgspec imports, asks for it at once.
-        made["platform"].system = lambda: os.uname().sysname  # type: ignore[attr-defined]
+    for name, kind in _TYPES:
+        if name in made:
+            setattr(made[name], kind, type(kind, (), {"unknown": None}))
     if "urllib.parse" in made:
         # `pathlib` asks for it at once too, and uses it for `Path.as_uri` alone.
         made["urllib.parse"].quote_from_bytes = _quote  # type: ignore[attr-defined]

@@ -36,6 +36,7 @@ def call_facts() -> dict[str, Fact]:
     }
 
 
+@cache
 def conditions(advisory: Advisory) -> tuple[Condition, ...]:
     """The parsed conditions of `calls`. Raises `RuleError`."""
     return tuple(parse(line, call_facts()) for line in advisory.calls)

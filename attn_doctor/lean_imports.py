@@ -1,8 +1,8 @@
 """Puts off modules that others import and that most commands do not use.
 
 `pathlib` imports `urllib.parse`, msgspec imports `decimal`, `uuid` and a module that describes
-types, `subprocess` imports `locale` and `signal`: 1 to 2 ms each. While these are imported, `Later` stands
-for such a module, and imports it when something in it is first used.
+types, `subprocess` imports `locale` and `signal`: 1 to 2 ms each. While these are imported, `Later`
+stands for such a module, and imports it when something in it is first used.
 """
 
 from __future__ import annotations

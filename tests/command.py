@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import attn_doctor.__main__
@@ -65,6 +65,12 @@ def whole_rules() -> tuple[Rule, ...]:
     """All rules with their examples and claims, which an index does not hold."""
     rules = library.load()
     return rules if any(rule.claims for rule in rules) else read_folder(library.folder())
+
+
+@cache
+def whole_tables() -> Mapping[str, Any]:
+    """The compatibility tables, read from their TOML files."""
+    return library.read_tables(library.folder())
 
 
 class Ended(NamedTuple):

@@ -25,12 +25,12 @@ from attn_doctor.backends.readiness import Matrix, Readiness
 from attn_doctor.facts import Dispatcher, Facts, Package
 from attn_doctor.pretend import pretend
 from attn_doctor.probes.installed.dispatcher_source import describe
-from attn_doctor.rulebook import library
+from tests.command import whole_tables
 
 pytestmark = pytest.mark.sources
 
 ROOT = Path(__file__).parents[1]
-TABLES: Mapping[str, Any] = library.read_tables(library.folder())
+TABLES: Mapping[str, Any] = whole_tables()
 RELEASES = TABLES["dispatcher"]["release"]
 VERSIONS = [one for row in RELEASES for one in (row["version"], *row.get("also", ()))]
 NEWEST = VERSIONS[-1]

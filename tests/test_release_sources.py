@@ -27,12 +27,12 @@ from attn_doctor.backends.catalogue import load
 from attn_doctor.backends.framework_source import _names
 from attn_doctor.host.local import LocalHost
 from attn_doctor.probes.installed.packages import _flash_attn_range
-from attn_doctor.rulebook import library
+from tests.command import whole_tables
 
 pytestmark = pytest.mark.sources
 
 ROOT = Path(__file__).parents[1]
-TABLES: Mapping[str, Any] = library.read_tables(library.folder())
+TABLES: Mapping[str, Any] = whole_tables()
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64")
 XFORMERS = [row for row in TABLES["xformers"]["release"] if row["version"] >= "0.0.28"]
 #: Kernels for GPUs of NVIDIA, and what xformers.toml and flash.toml declare of each.

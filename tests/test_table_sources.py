@@ -19,9 +19,9 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from attn_doctor.rulebook import library
+from tests.command import whole_tables
 
-TABLES: Mapping[str, Any] = library.read_tables(library.folder())
+TABLES: Mapping[str, Any] = whole_tables()
 
 pytestmark = pytest.mark.sources
 

@@ -11,9 +11,9 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from attn_doctor.rulebook import library
+from tests.command import whole_tables
 
-TABLES: Mapping[str, Any] = library.read_tables(library.folder())
+TABLES: Mapping[str, Any] = whole_tables()
 #: The tables of releases, and what their rows are called by.
 RELEASES = {
     "torch": "minor",

@@ -25,10 +25,10 @@ from attn_doctor.facts import (
     Triton,
 )
 from attn_doctor.facts.kinds import TorchBuild
-from attn_doctor.rulebook import library
 from attn_doctor.rulebook.fact_catalogue import sentences
+from tests.command import whole_tables
 
-TABLES: Mapping[str, Any] = library.read_tables(library.folder())
+TABLES: Mapping[str, Any] = whole_tables()
 LINUX = System(os="linux", arch="x86_64", musl=False)
 WINDOWS = System(os="windows", arch="x86_64", musl=False)
 PYTHON = Python(version="3.12.3", free_threaded=False)

@@ -19,10 +19,9 @@ from attn_doctor.fixes.steps import Plan
 from attn_doctor.render.fix.json import fix_json
 from attn_doctor.render.fix.text import plan_text
 from attn_doctor.render.terminal import Terminal
-from attn_doctor.rulebook import library
-from tests.command import run
+from tests.command import run, whole_tables
 
-TABLES: Mapping[str, Any] = library.read_tables(library.folder())
+TABLES: Mapping[str, Any] = whole_tables()
 KNOWN = {row["name"]: str(row["newest"]) for row in TABLES["releases"]["release"]}
 
 

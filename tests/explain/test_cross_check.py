@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from attn_doctor.explain.engine import explain
 from attn_doctor.explain.explanation import Explanation
-from attn_doctor.explain.symptom_match import all_symptoms, holds
+from attn_doctor.explain.symptom_match import Symptom, all_symptoms, holds
 from attn_doctor.findings import Safety
 from attn_doctor.rulebook.packages import is_named, package_of, packages_installed
 from attn_doctor.rulebook.rule import Rule
 from tests.command import whole_rules
 
-RULES = whole_rules()
-BY_ID = {rule.id: rule for rule in RULES}
-SYMPTOMS = all_symptoms(RULES)
+
+@cache
+def symptoms() -> tuple[Symptom, ...]:
+    """The symptoms of all rules. They are compiled when a test needs them, and once."""
+    return all_symptoms(whole_rules())
 
 
 def recognised_by(log: str) -> set[str]:
@@ -31,7 +34,7 @@ def recognised_by(log: str) -> set[str]:
     lowered = log.lower()
     return {
         symptom.rule.id
-        for symptom in SYMPTOMS
+        for symptom in symptoms()
         if any(holds(lowered, way) and re.search(way.pattern, log) for way in symptom.ways)
     }
 
@@ -40,7 +43,7 @@ def contested() -> list[tuple[str, str]]:
     """Logs of rules about a package that a rule about another package recognises too."""
     return [
         (rule.id, log)
-        for rule in RULES
+        for rule in whole_rules()
         for symptom in rule.symptoms
         for log in symptom.logs
         if {package_of(id) for id in recognised_by(log)} - {package_of(rule.id), ""}
@@ -50,7 +53,7 @@ def contested() -> list[tuple[str, str]]:
 def explained_by_all(log: str, folder: Path) -> Explanation:
     file = folder / "failure.log"
     file.write_text(log, encoding="utf-8")
-    return explain([str(file)], RULES)
+    return explain([str(file)], whole_rules())
 
 
 def printed_by(rule: Rule, log: str) -> set[str]:
@@ -60,12 +63,13 @@ def printed_by(rule: Rule, log: str) -> set[str]:
 @pytest.mark.thorough
 def test_the_winner_is_about_a_package_that_the_log_names(tmp_path: Path) -> None:
     logs, wrong = contested(), []
+    rules = {rule.id: rule for rule in whole_rules()}
     for id, log in logs:
         winner = explained_by_all(log, tmp_path).matches[0].rule
         package = package_of(winner)
         if winner == id or not package:
             continue
-        if not is_named(package, log) and package not in printed_by(BY_ID[winner], log):
+        if not is_named(package, log) and package not in printed_by(rules[winner], log):
             wrong.append(f"{id}: {winner}")
     assert not wrong
     assert len(logs) >= 10

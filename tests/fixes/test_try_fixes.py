@@ -11,16 +11,14 @@ import pytest
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix, Safety
-from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule import Rule
-from attn_doctor.rulebook.rule_files import read_folder
+from tests.command import whole_rules
 from tools.try_fixes.__main__ import ANSWERS, failures
 from tools.try_fixes.checks import Tried, faults
 from tools.try_fixes.index import Answers
 from tools.try_fixes.machines import grid
 
 KEPT = Answers(ANSWERS, ask=False)
-RULES = read_folder(library.folder())
 #: The machine of the quick test: it has neither sudo nor a Triton for its torch.
 WINDOWS = "os=windows,python=3.13.1,gpu=rtx4090,driver=581.57,torch=2.15.0"
 
@@ -30,24 +28,24 @@ def machine(words: str) -> Facts:
 
 
 def wrong(
-    facts: Facts, run: tuple[str, ...] = (), rule: Rule = RULES[0], manual: str = ""
+    facts: Facts, run: tuple[str, ...] = (), rule: Rule | None = None, manual: str = ""
 ) -> list[str]:
     """What is said against a fix with one command."""
     fix = Fix(title="Fix it", safety=Safety.ASK, run=(run,) if run else (), manual=manual)
-    return [*faults(Tried(rule, fix, facts), KEPT)]
+    return [*faults(Tried(rule or whole_rules()[0], fix, facts), KEPT)]
 
 
 @pytest.mark.thorough
 def test_every_fix_on_windows() -> None:
     chosen = [(WINDOWS, machine(WINDOWS))]
-    found = [(rule.id, *one) for rule in RULES for one in failures(rule, KEPT, chosen)]
+    found = [(rule.id, *one) for rule in whole_rules() for one in failures(rule, KEPT, chosen)]
     assert found == []
 
 
 @pytest.mark.sources
 def test_every_fix_on_every_machine(tmp_path: Path) -> None:
     answers = Answers(tmp_path / "index.json")
-    assert [(rule.id, *one) for rule in RULES for one in failures(rule, answers)] == []
+    assert [(rule.id, *one) for rule in whole_rules() for one in failures(rule, answers)] == []
 
 
 LINUX = "python=3.12.3,gpu=rtx4090,driver=570,torch=2.8.0+cu128"
@@ -92,7 +90,7 @@ def test_a_fault_of_a_text_is_found() -> None:
 
 
 def test_a_fix_that_leaves_the_problem_is_found() -> None:
-    rule = next(one for one in RULES if one.id == "torch/lacks-gpu-arch")
+    rule = next(one for one in whole_rules() if one.id == "torch/lacks-gpu-arch")
     facts = machine("python=3.12.3,gpu=gtx1080,driver=580,torch=2.9.1+cu128")
     to = ("pip", "install", "torch==2.9.1", "--index-url", f"{WHL}cu130")
     assert any("has no code for" in one for one in wrong(facts, to, rule))

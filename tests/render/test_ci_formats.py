@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,11 @@ from attn_doctor.rulebook import library
 from tests.render.sample import CONSEQUENCE, DIAGNOSIS, FACTS, HEALTHY, OLD_DRIVER
 
 SCHEMAS = Path(__file__).with_name("schemas")
-JUNIT = xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
+
+
+@cache
+def junit_schema() -> xmlschema.XMLSchema:
+    return xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
 
 
 def only(*findings: Finding) -> Diagnosis:
@@ -72,7 +77,7 @@ def test_sarif_of_a_healthy_machine_and_of_unknown_rules_is_valid() -> None:
 
 def test_junit_is_valid_and_counts() -> None:
     text = junit(DIAGNOSIS)
-    JUNIT.validate(BytesIO(text.encode()))
+    junit_schema().validate(BytesIO(text.encode()))
     (suite,) = JUnitXml.fromstring(text.encode())
     cases = {f"{case.classname}/{case.name}": case for case in suite}
     assert (suite.tests, suite.failures) == (len(cases), 2)
@@ -118,7 +123,7 @@ def test_nothing_from_the_machine_can_break_out() -> None:
     assert written[0].startswith("::error title=50%25%2Ca%3Ab")
     assert "\x1b" not in written[0]
     valid_sarif(sarif(only(EVIL), (), 1, "a"))
-    JUNIT.validate(BytesIO(junit(only(EVIL)).encode()))
+    junit_schema().validate(BytesIO(junit(only(EVIL)).encode()))
     assert json.loads(gitlab(only(EVIL)))
 
 

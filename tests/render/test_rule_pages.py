@@ -21,7 +21,6 @@ from attn_doctor.rulebook.texts import commands, line, phrase
 from tests.command import built_index, whole_rules
 
 FACTS: dict[str, Fact] = catalogue()
-RULES = whole_rules()
 
 
 def group(**lines: list[str]) -> Group:
@@ -132,8 +131,8 @@ def broken_lines(rule: Rule) -> list[str]:
 
 
 def test_every_rule_has_a_page_that_fits() -> None:
-    assert [f"{rule.id}: {one}" for rule in RULES for one in broken_lines(rule)] == []
-    for rule in RULES:
+    assert [f"{rule.id}: {one}" for rule in whole_rules() for one in broken_lines(rule)] == []
+    for rule in whole_rules():
         assert rule_markdown(rule).startswith(f"### `{rule.id}`: ")
 
 
@@ -141,19 +140,21 @@ def test_the_page_is_the_same_from_the_index() -> None:
     """The wheel's index leaves the examples out; no page may need them."""
     packed = Index(built_index()).rules()
     assert [rule_text(rule, Terminal()) for rule in packed] == [
-        rule_text(rule, Terminal()) for rule in RULES
+        rule_text(rule, Terminal()) for rule in whole_rules()
     ]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
 @pytest.mark.parametrize("unicode", [True, False])
 def test_the_list_fits_a_terminal(width: int, unicode: bool) -> None:
-    shown = rule_list(RULES, Terminal(width=width, unicode=unicode), whole=False).splitlines()
+    shown = rule_list(
+        whole_rules(), Terminal(width=width, unicode=unicode), whole=False
+    ).splitlines()
     rows = [row for row in shown if row.startswith("  ")]
     ids = [next(word for word in row.split() if "/" in word) for row in rows]
-    assert ids == [rule.id for rule in RULES]
+    assert ids == [rule.id for rule in whole_rules()]
     # An id is never cut.
-    longest = max(len(rule.id) for rule in RULES)
+    longest = max(len(rule.id) for rule in whole_rules())
     assert [row for row in rows if len(row) > max(width, longest + len("  ! "))] == []
     assert any(row.endswith("…" if unicode else "...") for row in rows)
 
@@ -193,7 +194,7 @@ def test_conditions_in_words(text: str, so: str, not_so: str) -> None:
 
 
 def test_every_condition_is_written_as_it_is_parsed() -> None:
-    for rule in RULES:
+    for rule in whole_rules():
         element = rule.for_each and {"gpus": "gpu"}.get(rule.for_each, "")
         for one in (*rule.when.all, *rule.when.any, *rule.when.none):
             if not rule.for_each or element:

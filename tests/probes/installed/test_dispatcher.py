@@ -20,7 +20,7 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.dispatcher import LIMIT, read
 from attn_doctor.probes.installed.dispatcher_source import describe
-from attn_doctor.rulebook import library
+from tests.command import whole_tables
 
 #: A dispatcher in the form of Diffusers', much shorter.
 SOURCE = '''
@@ -104,7 +104,7 @@ def _ring(query):
 '''
 PLAIN = describe(SOURCE)
 TABLES: Mapping[str, Any] = {
-    **library.read_tables(library.folder()),
+    **whole_tables(),
     "dispatcher": {
         "release": [
             {

@@ -359,9 +359,9 @@ def _marker(text: str, environment: Mapping[str, str]) -> bool | None:
     """Whether a marker holds; None for one that `packaging` has to read."""
     words = text.strip(" \t").split(" ")
     if len(words) == 3 and _is_quoted(words[2]):  # extra == "dev"
-        name, op, value = words
+        name, op, quoted = words
         plain = op in _OPERATORS and op != "~="
-        return _comparison(name, op, value[1:-1], environment) if plain else None
+        return _comparison(name, op, quoted[1:-1], environment) if plain else None
     parts: list[str | bool] = []
     at = 0
     part = re.compile(_PART)

@@ -46,6 +46,8 @@ FOLDER = "attn-doctor"
 BEAT, DEAD = 5.0, 30.0
 #: Seconds between two looks at a lock that another builder holds.
 LOOK = 0.5
+#: How often a file is deleted that another process holds open, and the seconds between.
+_TRIES, _PAUSE = 40, 0.05
 
 
 class LockLostError(Exception):
@@ -154,7 +156,7 @@ class Lock:
             except FileExistsError:
                 return None
         finally:
-            draft.unlink(missing_ok=True)
+            _delete(draft)
         # A listing from an NFS client's cache may be old; after our own change it is current.
         if max(_numbers(self._folder), default=0) > number:
             path.unlink(missing_ok=True)
@@ -170,6 +172,18 @@ class Lock:
             with suppress(OSError):
                 if self._path is not None:
                     os.utime(self._path)
+
+
+def _delete(draft: Path) -> None:
+    """Delete a draft.
+
+    Windows refuses while another builder reads the lock, which is the same file by another name.
+    """
+    for _ in range(_TRIES):
+        with suppress(PermissionError):
+            draft.unlink(missing_ok=True)
+            return
+        time.sleep(_PAUSE)
 
 
 def owner(folder: Path) -> Owner | None:

@@ -75,6 +75,7 @@ def test_bash_itself_completes() -> None:
     assert "wan22" in done.stdout.split(), done.stderr
 
 
+@pytest.mark.skipif(not PROGRAM.exists(), reason="attn-doctor is not installed as a program")
 @pytest.mark.parametrize(
     ("shell", "says"),
     [("fish", "complete --command"), ("zsh", "#compdef"), ("powershell", "Register-ArgumentComp")],

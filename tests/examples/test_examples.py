@@ -14,15 +14,15 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ruamel.yaml import YAML
 
 from attn_doctor.facts import Facts, to_json
 from attn_doctor.policy.policy import read
 from tests.cli.test_check import CPU_TORCH, HEALTHY
 from tests.command import installed
 
-# It needs a library that wine cannot load.
+# It needs libraries that wine cannot load.
 check_jsonschema = pytest.importorskip("check_jsonschema", exc_type=ImportError)
+from ruamel.yaml import YAML  # noqa: E402  # a part of check_jsonschema
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

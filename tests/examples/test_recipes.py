@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("check_jsonschema", reason="`tests.examples` reads YAML with its library")
+
 from tests.command import run
 from tests.examples.test_examples import EXAMPLES, ROOT, yaml
 

@@ -318,7 +318,7 @@ def test_quoted_messages_are_recognised(quoted: str) -> None:
 
 def test_texts_are_short() -> None:
     """A title fits one line with its values, and `why` has a few sentences."""
-    titles = {rule.id: PLACEHOLDER.sub("2.10.0+cu130", rule.title) for rule in RULES}
+    titles = {rule.id: re.sub(PLACEHOLDER, "2.10.0+cu130", rule.title) for rule in RULES}
     assert [id for id, title in titles.items() if title.endswith(".")] == []
     assert [id for id, title in titles.items() if len(title) > 120] == []
     assert [rule.id for rule in RULES if len(rule.why) > 420] == []

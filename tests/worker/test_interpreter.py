@@ -87,6 +87,7 @@ def compare(python: Path, variables: Mapping[str, str]) -> dict[str, Any]:
     return said
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("version", examinable())
 def test_an_installation(version: str, variables: dict[str, str]) -> None:
     said = compare(pythons()[version], variables)
@@ -96,6 +97,7 @@ def test_an_installation(version: str, variables: dict[str, str]) -> None:
     assert said["abi"].startswith("cp" + "".join(version.split(".")[:2]))
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("version", examinable())
 def test_a_virtual_environment(version: str, venv: Venv, variables: dict[str, str]) -> None:
     python = venv(version)
@@ -106,6 +108,7 @@ def test_a_virtual_environment(version: str, venv: Venv, variables: dict[str, st
     assert len(said["site_packages"]) == 1
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("version", examinable())
 def test_one_that_sees_the_packages_of_its_base(
     version: str, venv: Venv, variables: dict[str, str]
@@ -115,6 +118,7 @@ def test_one_that_sees_the_packages_of_its_base(
     assert said["site_packages"][0] == said["purelib"]
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("version", examinable()[-1:])
 def test_without_user_site(version: str, variables: dict[str, str]) -> None:
     said = compare(pythons()[version], {**variables, "PYTHONNOUSERSITE": "1"})
@@ -122,6 +126,8 @@ def test_without_user_site(version: str, variables: dict[str, str]) -> None:
     assert said["user_site"] not in said["site_packages"]
 
 
+@pytest.mark.posix
+@pytest.mark.symlinks
 @pytest.mark.parametrize("version", examinable()[-1:])
 def test_reached_through_a_link(
     version: str, venv: Venv, variables: dict[str, str], tmp_path: Path
@@ -229,6 +235,7 @@ def test_pythonhome_is_not_taken_from_our_own_process(monkeypatch: pytest.Monkey
         NoPrograms().inside(sys.executable, 3.0)
 
 
+@pytest.mark.posix
 def test_something_that_prints_other_json(tmp_path: Path) -> None:
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\necho '[1]'\n")

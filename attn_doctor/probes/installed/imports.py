@@ -384,7 +384,8 @@ class Imports:
     def _follow(self, module: str, path: str) -> Iterator[str]:
         """Yield the modules that `module`, the file at `path`, imports unconditionally."""
         package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
-        text = re.sub(_STRING, "''", self._host.try_read(path, 1 << 20))
+        text = self._host.try_read(path, 1 << 20).replace("\r\n", "\n")
+        text = re.sub(_STRING, "''", text)
         outdating = module.partition(".")[0] in self._outdating
         yield from self._of_neither(text)
         for word, guard in _GUARDS:

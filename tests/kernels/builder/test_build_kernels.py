@@ -87,6 +87,7 @@ def built(request: BuildRequest) -> BuildSession:
     return build
 
 
+@pytest.mark.posix
 def test_a_report_in_words(request_of: Make) -> None:
     request = request_of("none", "die:SIGSEGV", "forgetful")
     report = built(request).report()
@@ -104,6 +105,7 @@ def test_a_report_in_words(request_of: Make) -> None:
     assert plain.isascii()
 
 
+@pytest.mark.posix
 def test_the_same_for_programs(request_of: Make) -> None:
     request = request_of("none", "refuse")
     shown = json.loads(report_json(built(request).report(), 1))

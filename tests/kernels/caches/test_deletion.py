@@ -238,6 +238,7 @@ def test_a_build_deletes_below_several_folders(tmp_path: Path, make: Any) -> Non
     assert [file.path for file in deletions.cleared] == [str(path) for path in made]
 
 
+@pytest.mark.posix
 def test_useless_files_of_killed_builds_are_named(recorded: Path, make: Any) -> None:
     graph = recorded / "fxgraph" / make.FX[1:3] / make.FX
     left = make.write(graph / ".999999999.1.tmp")
@@ -341,6 +342,7 @@ def test_useless_files_are_grouped_by_the_reason(tmp_path: Path, make: Any) -> N
     assert (after.groups, after.unrelated_files) == ((), 1)
 
 
+@pytest.mark.posix
 def test_a_whole_cache_is_grouped_by_its_parts(recorded: Path, make: Any) -> None:
     graph = recorded / "fxgraph" / make.FX[1:3] / make.FX
     make.write(graph / ".999999999.1.tmp")

@@ -626,6 +626,7 @@ def test_timings_say_what_they_were_measured_with(
     assert states("inductor", tmp_path, today)["autotune"] == ("stale", why)
 
 
+@pytest.mark.posix
 def test_variants_of_downloads_are_named(tmp_path: Path, make: Any) -> None:
     for variant in ("torch28-cxx11-cu128-x86_64-linux", "torch29-cxx11-cu128-x86_64-linux"):
         make.hub(tmp_path, variant)

@@ -55,6 +55,8 @@ def because_of_others(field: str, facts: Facts, tables: Tables) -> str:
     package: Package = getattr(facts, field)
     if field in _READ_METADATA and (fault := _torch_metadata(facts)):
         return f"it reads torch's version from the metadata: {fault}"
+    if field == "torchvision" and (fault := _through_onnx(facts)):
+        return fault
     if fault := _metadata_of_others(field, facts):
         return fault
     if field == "diffusers" and facts.torch.installed:
@@ -76,6 +78,19 @@ def _torch_metadata(facts: Facts) -> str:
     damaged = (one.reason for one in facts.damaged_metadata or () if one.package == "torch")
     lacks = "no metadata" in (facts.torch.installation_error or "").split(", ")
     return next(damaged, None) or ("torch has none" if lacks else "")
+
+
+def _through_onnx(facts: Facts) -> str:
+    """Return why torchvision fails with torch 2.1 and 2.2, whose torch.onnx imports Transformers.
+
+    They catch only ImportError. Seen with torch 2.2.1; 2.3 imports it where it is used.
+    """
+    old = (2, 1) <= parts(facts.torch.version or "")[:2] < (2, 3)
+    fault = _torch_metadata(facts) if old and facts.transformers.installed else ""
+    reads = (
+        "it imports torch.onnx and so Transformers, which reads torch's version from the metadata"
+    )
+    return f"{reads}: {fault}" if fault else ""
 
 
 def _metadata_of_others(field: str, facts: Facts) -> str:
@@ -107,7 +122,12 @@ def _xformers(facts: Facts) -> str:
     xformers, torch = facts.xformers, parts(facts.torch.version or "")[:2]
     diffusers = parts(facts.diffusers.version or "")[:2]
     version = parts(xformers.version or "")
-    if not xformers.installed or version < (0, 0, 30) or not diffusers:
+    if not xformers.installed or not diffusers:
+        return ""
+    if torch and torch < (2, 4) and (xformers.version or "").startswith("0.0.29.post3"):
+        # Not in 0.0.29; seen with torch 2.2.1, and torch 2.3.1 has no such name either.
+        return "it imports xformers.ops, which uses torch.utils.flop_counter as torch 2.4 has it"
+    if version < (0, 0, 30):
         return ""
     if torch and torch < (2, 5):
         lacks = "uses torch.backends.cuda.is_flash_attention_available, which torch has since 2.5"

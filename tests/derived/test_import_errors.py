@@ -78,6 +78,22 @@ def test_deleted_metadata_of_torch(fault: str, said: bool) -> None:
     assert bool(transformers(torch=torch)) is said
 
 
+@pytest.mark.parametrize(
+    ("torch", "there", "fails"),
+    [("2.2.1", True, True), ("2.2.1", False, False), ("2.3.1", True, False)],
+)
+def test_metadata_of_torch_stop_torchvision_through_onnx(
+    torch: str, there: bool, fails: bool
+) -> None:
+    facts = Facts(
+        torch=Torch(installed=True, version=torch),
+        torchvision=Package(installed=True, version="0.17.1", import_error=""),
+        transformers=Package(installed=there, import_error=""),
+        damaged_metadata=(DamagedMetadata(package="torch", reason="METADATA has no Version"),),
+    )
+    assert bool(derive(facts, library.tables()).torchvision.import_error) is fails
+
+
 @pytest.mark.parametrize("release", [True, False])
 def test_a_torchvision_that_does_not_load(release: bool) -> None:
     """torchvision 0.28.0 for CUDA beside torch 2.13.0+cpu; Transformers before 4.46 ignores it."""
@@ -213,6 +229,8 @@ def test_a_transformers_that_treats_torch_as_missing(torch: str, version: str, f
         ("2.4.1", "0.0.35", "0.35.2", False, True),
         ("2.4.0", "0.0.31", "0.34.0", False, True),
         ("2.4.0", "0.0.29.post3", "0.34.0", False, False),
+        ("2.2.1", "0.0.29.post3", "0.32.2", False, True),
+        ("2.2.1", "0.0.29", "0.32.2", False, False),
         ("2.5.1", "0.0.31", "0.36.0", False, False),
         ("2.10.0", "0.0.35", "0.36.0", False, False),
     ],

@@ -307,6 +307,8 @@ WIDE: dict[str, object] = {"mask": "bool", "mask_rows": True}
         ({"phase": "inference", "dtype": "float16"}, "2.7.0", "cpu", None, ""),
         ({}, "unknown", "cuda:0", 90, ""),
         ({**WIDE, "lengths": (51275,)}, "2.11.0", "cuda:0", 90, "2,629,125,625 elements"),
+        ({**WIDE, "lengths": (51275,)}, "2.13.0", "cuda:0", 90, "2,629,125,625 elements"),
+        ({**WIDE, "lengths": (51275,)}, "2.14.0", "cuda:0", 90, ""),
         ({**WIDE, "lengths": (46340,)}, "2.11.0", "cuda:0", 90, ""),
         ({**WIDE, "lengths": (51275,), "mask_rows": False}, "2.11.0", "cuda:0", 90, ""),
         ({**WIDE, "lengths": (10000,), "mask": "float"}, "2.11.0", "cuda:0", 90, "float mask has"),

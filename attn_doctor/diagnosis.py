@@ -441,9 +441,10 @@ def _accepted(diagnosis: Diagnosis, request: CheckRequest) -> Diagnosis:
 def _may_fail(diagnosis: Diagnosis) -> bool:
     """Whether a fix may compile a package, or asks for a release that may not fit this Python.
 
-    To find out takes longer than the rest of a check.
+    To find out takes longer than the rest of a check. Advisories only install another torch.
     """
-    words = {word for one in diagnosis.problems for fix in one.fixes for word in sum(fix.run, ())}
+    problems = (one for one in diagnosis.problems if not one.rule.startswith("advisories/"))
+    words = {word for one in problems for fix in one.fixes for word in sum(fix.run, ())}
     return any(
         "flash-attn" in word
         or "SageAttention" in word

@@ -49,7 +49,7 @@ def picture() -> str:
 
 def without_times(svg: str) -> str:
     """The picture without what differs from run to run, and the number of rules."""
-    return re.sub(r"\(\d+&#160;rules,&#160;[\d.]+&#160;s\)", "", svg)
+    return re.sub(r"\(\d+&#160;rules&#160;for&#160;machines,&#160;[\d.]+&#160;s\)", "", svg)
 
 
 if __name__ == "__main__":

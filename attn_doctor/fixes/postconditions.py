@@ -95,6 +95,7 @@ def _with_build(same: Same, full: str, cuda: str) -> Facts:
         version=full,
         local=local,
         build="cuda" if cuda else "cpu",
+        debug=False,
         cuda=cuda or None,
         path=None,
         cubins=None,

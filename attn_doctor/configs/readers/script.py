@@ -8,12 +8,33 @@ it, and with the object that it is called on.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from attn_doctor.configs.readers.script_choices import (
+    ACCELERATE,
+    ARGUMENTS,
+    ATTENTION,
+    BRINGS,
+    CHOICES,
+    ENABLES,
+    HARMLESS,
+    HELPERS,
+    IMPLEMENTATION,
+    KERNELS,
+    LANGUAGE,
+    MODELS,
+    PARTS,
+    PATCHES,
+    PLAIN,
+    PROCESSORS,
+    SERVERS,
+    SWITCHES,
+    UNSLOTH,
+    VARIABLES,
+)
 from attn_doctor.configs.readers.script_held import DENOISERS
 from attn_doctor.configs.readers.script_names import Names
 from attn_doctor.configs.readers.script_running import Phases
@@ -29,98 +50,6 @@ from attn_doctor.configs.readers.script_tree import (
     walked,
 )
 from attn_doctor.configs.readers.settings import Branch, Call, ConfigError, plain
-
-#: Names of a guide that no torch has.
-_HELPERS = ("build_flex_attention_kernels", "kernel_root")
-#: What is called to choose a backend, and what that is called here.
-_CHOICES = {
-    "set_attention_backend": "set_attention_backend",
-    "attention_backend": "attention_backend",
-    "attention_provider": "attention_provider",
-    "set_attn_implementation": "attn_implementation",
-}
-_ARGUMENTS = ("backend", "provider", "attention_backend", "attn_implementation")
-#: Keywords and attributes with the name of a backend of Transformers.
-_IMPLEMENTATION = (
-    "attn_implementation",
-    "_attn_implementation",
-    "_attn_implementation_internal",
-)
-#: Switches of torch's own kernels.
-_SWITCHES = {
-    "enable_flash_sdp": "_native_flash",
-    "enable_mem_efficient_sdp": "_native_efficient",
-    "enable_math_sdp": "_native_math",
-    "enable_cudnn_sdp": "_native_cudnn",
-}
-_KERNELS = {
-    "FLASH_ATTENTION": "_native_flash",
-    "EFFICIENT_ATTENTION": "_native_efficient",
-    "MATH": "_native_math",
-    "CUDNN_ATTENTION": "_native_cudnn",
-}
-#: Arguments of `torch.backends.cuda.sdp_kernel` in their order; each is True by default.
-_ENABLES = {
-    "enable_flash": "_native_flash",
-    "enable_math": "_native_math",
-    "enable_mem_efficient": "_native_efficient",
-    "enable_cudnn": "_native_cudnn",
-}
-#: Processors of Diffusers, by a part of their names, and the backend that they call.
-_PROCESSORS = (
-    ("XFormers", "xformers"),
-    ("NPU", "_native_npu"),
-    ("XLA", "_native_xla"),
-    ("SlicedAttn", "_native_math"),
-)
-_PLAIN = (
-    "AttnProcessor", "AttnAddedKVProcessor", "CustomDiffusionAttnProcessor", "LoRAAttnProcessor",
-)  # fmt: skip
-#: Objects whose attention is not that of the denoising model.
-_PARTS = re.compile(r"(?:^|\.)(?:vae|\w*decoder|\w*encoder)$")
-#: Variables that choose a backend by themselves.
-VARIABLES = (
-    "DIFFUSERS_ATTN_BACKEND",
-    "FINETRAINERS_ATTN_PROVIDER",
-    "VLLM_ATTENTION_BACKEND",
-    "SGLANG_ATTENTION_BACKEND",
-)
-#: Classes and functions with the settings of a server.
-_SERVERS = ("LLM", "EngineArgs", "AsyncEngineArgs", "Engine", "ServerArgs")
-#: Packages that replace the attention of a model that is handed to them.
-_ACCELERATE = (
-    "sageattention", "sageattn3", "spas_sage_attn", "flash_attn", "flash_attn_interface",
-    "para_attn", "xfuser", "yunchang", "onediff", "onediffx", "nexfort", "sfast", "tgate",
-    "nunchaku", "cache_dit", "tensorrt", "torch_tensorrt", "openvino", "hidet",
-    "radial_attn", "svg", "block_sparse_attn", "lightx2v", "unsloth",
-)  # fmt: skip
-#: Packages whose functions leave the attention of a model as it is.
-_HARMLESS = (
-    "torch", "diffusers", "transformers", "accelerate", "peft", "torchao", "bitsandbytes", "quanto",
-    "compel", "gradio", "safetensors", "huggingface_hub", "numpy", "PIL", "tqdm", "copy", "types",
-    "inspect", "functools", "threading", "concurrent", "asyncio", "logging", "json", "gc", "time",
-    "streamlit", "modal", "cv2", "imageio", "optimum", "typing", "dataclasses", "contextlib",
-)  # fmt: skip
-#: Arguments with which code comes, or a choice.
-_BRINGS = {
-    *_IMPLEMENTATION, "use_flash_attention_2", "trust_remote_code", "custom_pipeline", "config",
-    "unet", "transformer", "transformer_2",
-}  # fmt: skip
-#: Modules of a model that compute attention.
-_ATTENTION = re.compile(r"(?:Attention|Attn|self_attn|\.attn\d?)(?:$|\.)")
-#: Functions of the user that put attention of their own into models.
-_PATCHES = re.compile(
-    r"(?i)(?!.*mask)(?=.*(?:attn|attention|flash|sdpa|xformers|sage))"
-    r".*(?:replace|patch|swap|inject|hijack|monkey|apply|convert|register|enable|use_)"
-)
-#: Classes of Unsloth, which replaces the attention of the models that it loads.
-_UNSLOTH = re.compile(r"Fast(?:\w*Model)$")
-#: Classes of Transformers with a language model.
-_LANGUAGE = re.compile(
-    r"^Auto(?:Liger)?Model(?:For\w+)?$|For(?:CausalLM|ConditionalGeneration|SequenceClassification)$"
-)
-#: Classes that compute attention by code of their own where they are not of Diffusers.
-_MODELS = re.compile(r"Pipeline$|Transformer\w*Model$|UNet\w*Model$")
 
 
 class Script(Struct, frozen=True, kw_only=True):
@@ -187,7 +116,7 @@ class _Reader:
     def _found(self, node: ast.AST) -> Iterator[Call]:
         if isinstance(node, ast.Call):
             return self._call(node)
-        if isinstance(node, ast.Attribute) and node.attr in _HELPERS:
+        if isinstance(node, ast.Attribute) and node.attr in HELPERS:
             return iter([Call("helper", node.attr, dotted(node.value), node.lineno)])
         if isinstance(node, (ast.ImportFrom, ast.Import)):
             return _imported(node)
@@ -206,7 +135,7 @@ class _Reader:
             if isinstance(target, ast.Subscript):
                 if dotted(target.value).endswith("environ"):
                     yield from self._variable(target.slice, node.value, node.lineno)
-                elif self._names.text(target.slice) in _IMPLEMENTATION:
+                elif self._names.text(target.slice) in IMPLEMENTATION:
                     yield from self._chosen("attn_implementation", node.value, "", node.lineno)
             elif isinstance(target, ast.Attribute):
                 yield from self._attribute(target, node)
@@ -222,12 +151,12 @@ class _Reader:
             yield Call("sdpa replaced", dotted(value), "", node.lineno)
         elif target.attr == "attn_implementation" and self._is_config(target.value):
             yield Call("no effect", dotted(target), "", node.lineno)
-        elif target.attr in _IMPLEMENTATION:
+        elif target.attr in IMPLEMENTATION:
             on = dotted(target.value)
-            if last_name(value) not in _IMPLEMENTATION:  # not a copy of another one's
+            if last_name(value) not in IMPLEMENTATION:  # not a copy of another one's
                 yield from self._chosen("attn_implementation", value, on, node.lineno)
         elif target.attr == "forward" and (
-            self._pipelines & {*_bases(target.value)} or _ATTENTION.search(dotted(target.value))
+            self._pipelines & {*_bases(target.value)} or ATTENTION.search(dotted(target.value))
         ):
             yield Call("own code", "a new forward", "", node.lineno)
         elif target.attr in ("attn_processor", "_attention_backend") or (
@@ -273,7 +202,7 @@ class _Reader:
     def _mapping(self, node: ast.Dict) -> Iterator[Call]:
         for key, value in zip(node.keys, node.values, strict=True):
             name = key.value if isinstance(key, ast.Constant) else None
-            if name in _IMPLEMENTATION:
+            if name in IMPLEMENTATION:
                 yield from self._chosen("attn_implementation", value, "", value.lineno)
             elif name == "use_flash_attention_2" and is_true(value):
                 yield Call("attn_implementation", "flash_attention_2", "", value.lineno)
@@ -337,9 +266,9 @@ class _Reader:
     def _choosing(self, node: ast.Call, name: str, on: str) -> Iterator[Call]:
         """Calls on a model or a pipeline that choose its backend."""
         first = node.args[0] if node.args else None
-        if name in _CHOICES:
-            named = (one.value for one in node.keywords if one.arg in _ARGUMENTS)
-            yield from self._chosen(_CHOICES[name], next(named, first), on, node.lineno)
+        if name in CHOICES:
+            named = (one.value for one in node.keywords if one.arg in ARGUMENTS)
+            yield from self._chosen(CHOICES[name], next(named, first), on, node.lineno)
         elif name == "enable_xformers_memory_efficient_attention" or (
             name == "set_use_memory_efficient_attention_xformers" and is_true(first)
         ):
@@ -347,7 +276,7 @@ class _Reader:
         elif name in ("enable_attention_slicing", "set_attention_slice"):
             if not (isinstance(first, ast.Constant) and first.value is None):
                 yield Call("set_attn_processor", "", on, node.lineno, detail="sliced")
-        elif name == "set_attn_processor" and not _PARTS.search(on):
+        elif name == "set_attn_processor" and not PARTS.search(on):
             yield Call("set_attn_processor", self._processor(first), on, node.lineno)
 
     # apply_cache_on_pipe(pipe)
@@ -355,9 +284,9 @@ class _Reader:
         """A pipeline, or its denoising model, that a function of another package gets."""
         root = dotted(node.func).partition(".")[0]
         module = self._imported.get(root, "")
-        if not module or module.partition(".")[0] in _HARMLESS:
+        if not module or module.partition(".")[0] in HARMLESS:
             return
-        if _PATCHES.match(last_name(node.func)):
+        if PATCHES.match(last_name(node.func)):
             yield Call("own code", dotted(node.func), module, node.lineno)
             return
         for one in (*node.args, *(each.value for each in node.keywords)):
@@ -374,8 +303,8 @@ class _Reader:
             yield Call("sdpa_kernel", _kernels(first), "", node.lineno)
         elif name == "sdp_kernel":
             yield Call("sdpa_kernel", _enabled(node), "", node.lineno)
-        elif name in _SWITCHES and isinstance(first, ast.Constant):
-            yield Call("sdpa switch", _SWITCHES[name], str(bool(first.value)), node.lineno)
+        elif name in SWITCHES and isinstance(first, ast.Constant):
+            yield Call("sdpa switch", SWITCHES[name], str(bool(first.value)), node.lineno)
         elif name == "setattr" and len(node.args) == 3:
             if self._names.text(node.args[1]) == "scaled_dot_product_attention":
                 yield Call("sdpa replaced", dotted(node.args[2]), "", node.lineno)
@@ -404,7 +333,7 @@ class _Reader:
         """Arguments that are not written in the call may bring code or choose attention."""
         for one in node.keywords:
             keys = self._names.keys(one.value) if one.arg is None else set[str]()
-            if keys is None or keys & _BRINGS:
+            if keys is None or keys & BRINGS:
                 return True
         return False
 
@@ -413,12 +342,12 @@ class _Reader:
         root, _, rest = on.partition(".")
         name = rest or root
         given = {one.arg: one.value for one in node.keywords}
-        chosen = any(one in given for one in (*_IMPLEMENTATION, "use_flash_attention_2"))
-        if _UNSLOTH.match(on) and "unsloth" in self._imported.get(root, "") and not chosen:
+        chosen = any(one in given for one in (*IMPLEMENTATION, "use_flash_attention_2"))
+        if UNSLOTH.match(on) and "unsloth" in self._imported.get(root, "") and not chosen:
             yield Call("attn_implementation", "", on, node.lineno, detail="unsloth")
         if not self._imported.get(root, "").startswith("transformers"):
             return
-        if not _LANGUAGE.search(name):
+        if not LANGUAGE.search(name):
             return
         if chosen:
             return
@@ -437,7 +366,7 @@ class _Reader:
             yield from self._variables(node)
         elif name in ("enable_parallelism", "ContextParallelConfig"):
             yield Call("context parallel", name, on, node.lineno)
-        elif name in _HELPERS and isinstance(node.func, ast.Name):
+        elif name in HELPERS and isinstance(node.func, ast.Name):
             yield Call("helper", name, "", node.lineno)
 
     def _variables(self, node: ast.Call) -> Iterator[Call]:
@@ -453,32 +382,32 @@ class _Reader:
         if isinstance(node, ast.Name):
             node = self._names.value(node.id) or node
         name = last_name(node.func if isinstance(node, ast.Call) else node) if node else ""
-        known = next((backend for part, backend in _PROCESSORS if part in name), "")
+        known = next((backend for part, backend in PROCESSORS if part in name), "")
         if known:
             return known
         # In Diffusers, those of this suffix call torch's function, and the others before it do not.
         if name.endswith("2_0"):
             return "native"
-        return "_native_math" if name in _PLAIN else ""
+        return "_native_math" if name in PLAIN else ""
 
     def _keywords(self, node: ast.Call) -> Iterator[Call]:
         size = self._names.size(node) if "pipe" in last_name(node.func).lower() else ""
         if size:
             yield Call("size", size, dotted(node.func), node.lineno)
-        if last_name(node.func) in ("add_argument", "field", "Field", *_CHOICES):
+        if last_name(node.func) in ("add_argument", "field", "Field", *CHOICES):
             return
         for keyword in node.keywords:
-            if keyword.arg in _IMPLEMENTATION and _UNSLOTH.match(_on(node)):
+            if keyword.arg in IMPLEMENTATION and UNSLOTH.match(_on(node)):
                 yield Call("attn_implementation", "", _on(node), node.lineno, detail="unsloth")
             else:
                 yield from self._keyword(keyword, last_name(node.func))
 
     def _keyword(self, keyword: ast.keyword, function: str) -> Iterator[Call]:
         value, line = keyword.value, keyword.value.lineno
-        if keyword.arg in _IMPLEMENTATION:
+        if keyword.arg in IMPLEMENTATION:
             several = [*self._names.values(value, self._scope)]
             followed = len(several) > 1 or several[0][0] is not value
-            known = followed or last_name(value) not in _IMPLEMENTATION or self._names.text(value)
+            known = followed or last_name(value) not in IMPLEMENTATION or self._names.text(value)
             if isinstance(value, ast.Attribute) and not known:
                 yield self._optional("attn_implementation", value, "")
             elif known:
@@ -487,9 +416,9 @@ class _Reader:
                 yield Call("attn_implementation", "", "", line, detail="option")
         elif keyword.arg == "use_flash_attention_2" and is_true(value):
             yield Call("attn_implementation", "flash_attention_2", "", line)
-        elif keyword.arg == "attention_backend" and function in _SERVERS:
+        elif keyword.arg == "attention_backend" and function in SERVERS:
             yield from self._chosen("vllm", value, "", line)
-        elif keyword.arg == "attention_config" and function in _SERVERS:
+        elif keyword.arg == "attention_config" and function in SERVERS:
             yield from self._configured(value, line)
         elif keyword.arg == "kernel_root":
             yield Call("helper", "kernel_root", "", line)
@@ -520,11 +449,11 @@ class _Reader:
 def _imported(node: ast.ImportFrom | ast.Import) -> Iterator[Call]:
     module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
     for one in node.names:
-        if isinstance(node, ast.ImportFrom) and one.name in _HELPERS:
+        if isinstance(node, ast.ImportFrom) and one.name in HELPERS:
             yield Call("helper", one.name, module, node.lineno)
     names = [module] if module else [one.name for one in node.names]
     roots = [one.partition(".")[0] for one in names]
-    changes = next((one for one in roots if one in _ACCELERATE), "")
+    changes = next((one for one in roots if one in ACCELERATE), "")
     if changes and not getattr(node, "level", 0):
         yield Call("acceleration", changes, "", node.lineno)
     if "diffusers" in roots:
@@ -532,7 +461,7 @@ def _imported(node: ast.ImportFrom | ast.Import) -> Iterator[Call]:
     elif isinstance(node, ast.ImportFrom):
         origin = "a module of the user" if node.level else roots[0]
         for one in node.names:
-            if _MODELS.search(one.name):
+            if MODELS.search(one.name):
                 yield Call("foreign", one.asname or one.name, origin, node.lineno)
 
 
@@ -587,16 +516,16 @@ def _on(node: ast.Call) -> str:
 def _kernels(node: ast.expr | None) -> str:
     """The kernels that `sdpa_kernel` allows, separated by spaces; empty if they are not written."""
     members = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node] if node else []
-    names = [_KERNELS.get(last_name(one), "") for one in members]
+    names = [KERNELS.get(last_name(one), "") for one in members]
     return " ".join(names) if names and all(names) else ""
 
 
 def _enabled(node: ast.Call) -> str:
     """The kernels that the older `sdp_kernel` leaves on; empty if an argument is not written."""
-    given = dict(zip(_ENABLES, node.args, strict=False))
-    given |= {one.arg: one.value for one in node.keywords if one.arg in _ENABLES}
+    given = dict(zip(ENABLES, node.args, strict=False))
+    given |= {one.arg: one.value for one in node.keywords if one.arg in ENABLES}
     values = [one.value for one in given.values() if isinstance(one, ast.Constant)]
     if len(values) < len(given) or any(one.arg is None for one in node.keywords):
         return ""
     off = {key for key, one in given.items() if isinstance(one, ast.Constant) and not one.value}
-    return " ".join(kernel for key, kernel in _ENABLES.items() if key not in off)
+    return " ".join(kernel for key, kernel in ENABLES.items() if key not in off)

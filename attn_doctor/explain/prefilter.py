@@ -27,7 +27,7 @@ _PASSAGES, _BETWEEN = 1 << 19, 32
 #: Bytes of words that were not seen before, and one more for each of so many bytes of the log. Text
 #: has few of them. Noise consists of them, and to search it takes ten times as long as to skip it.
 _NEW, _OLD = 1 << 20, 8
-#: Chunks after which lines are no longer remembered, if fewer than one of so many was known whole.
+#: Chunks after which lines are forgotten, if fewer than one of so many was known whole.
 _TRIED, _REPEATED = 64, 4
 #: Most entries of a memory before it is emptied.
 _REMEMBERED = 100_000

@@ -307,13 +307,14 @@ def _ranked(
     best = group[0]
     rule, match, finding = best.rule, best.best, best.finding
     on_log = _first_lookup(rule, stated, partial=True)
-    if finding is not None and finding.fixes:
+    there = on_log if machine is None else _first_lookup(rule, machine)
+    if finding is not None and finding.fixes and not any(fix.printed for fix in rule.fixes):
         fixes = finding.fixes
     else:
-        fixes = _fixes(rule, on_log if machine is None else _first_lookup(rule, machine))
+        fixes = _fixes(rule, there, log)
         fixes = tuple(_for_named_package(fix, log, best.printed_by) for fix in fixes)
         if machine is None:
-            fixes = _worked_out_there(fixes, rule, on_log)
+            fixes = _worked_out_there(fixes, rule, on_log, log)
     confirmation, reason = best.confirmation
     return RankedCause(
         rule=rule.id,
@@ -376,13 +377,13 @@ def _evaluate_on_machine(rule: Rule, facts: Facts) -> tuple[_Evaluation, Finding
     return _Evaluation(False, denial(rule, lookup)), None
 
 
-def _fixes(rule: Rule, lookup: FactLookup) -> tuple[Fix, ...]:
+def _fixes(rule: Rule, lookup: FactLookup, log: str) -> tuple[Fix, ...]:
     """The fixes that the facts call for, and those that they do not exclude, in the rule's order.
 
     A command that may not fit says where it does. A fix without a command says so in its title, and
     one whose command needs an unknown fact says nothing beside others.
     """
-    certain, possible = fitting_fixes(rule, lookup)
+    certain, possible = fitting_fixes(rule, lookup, log)
     fixes = {index: fill_fix(rule, index, lookup) for index in sorted((*certain, *possible))}
     said = tuple(
         fix if index in certain else _where(fix, rule.fix_when[index], lookup)
@@ -403,13 +404,15 @@ def _where(fix: Fix, lines: Sequence[Condition], lookup: FactLookup) -> Fix:
     return replace(fix, safety=Safety.MANUAL, manual=manual)
 
 
-def _worked_out_there(fixes: tuple[Fix, ...], rule: Rule, on_log: FactLookup) -> tuple[Fix, ...]:
+def _worked_out_there(
+    fixes: tuple[Fix, ...], rule: Rule, on_log: FactLookup, log: str
+) -> tuple[Fix, ...]:
     """The fixes; the first asks `check` for the command, if only facts of that machine give it."""
     first = fixes[0] if fixes else None
     if first is None or not rule.has_conditions or first.run or first.exports or first.code:
         return fixes
     said = {fix.remedy for fix in fixes if fix.run or fix.exports}
-    certain, possible = fitting_fixes(rule, on_log)
+    certain, possible = fitting_fixes(rule, on_log, log)
     waiting = (rule.fixes[index] for index in (*certain, *possible) if index + 1 not in said)
     if not any(one.run or one.set for one in waiting):
         return fixes

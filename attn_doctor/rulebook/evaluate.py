@@ -208,11 +208,16 @@ def _finding(rule: Rule, lookup: FactLookup) -> Finding:
     )
 
 
-def fitting_fixes(rule: Rule, lookup: FactLookup) -> tuple[list[int], list[int]]:
-    """The numbers of the fixes that the facts call for, and of those that they do not exclude."""
+def fitting_fixes(rule: Rule, lookup: FactLookup, log: str = "") -> tuple[list[int], list[int]]:
+    """The numbers of the fixes that the facts call for, and of those that they do not exclude.
+
+    `log`: the text of the failure, for fixes that only some failures of the rule need.
+    """
     certain: list[int] = []
     possible: list[int] = []
     for index, lines in enumerate(rule.fix_when):
+        if not rule.fixes[index].is_for(log):
+            continue
         truth = conjunction(map(lookup.truth, lines))
         if any(line.op == "is known" and lookup(line.fact) is None for line in lines):
             continue  # It says what is so, which the facts do not tell.

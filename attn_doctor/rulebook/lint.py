@@ -133,6 +133,7 @@ def lint_rule(rule: Rule) -> Iterator[str]:
     for fix in rule.fixes:
         if not (fix.run or fix.set or fix.unset or fix.code or fix.manual):
             yield f"fix {fix.title!r} needs `run`, `set`, `unset`, `code` or `manual`"
+    yield from _fixes_for_no_log(rule)
     yield from _unnamed_packages(rule)
     yield from _cut_texts(rule)
     yield from pattern_faults(rule)
@@ -152,6 +153,17 @@ def _line_faults(rule: Rule) -> Iterator[str]:
     for one in rule.look_alikes:
         for pattern in _recognising(rule, one.log):
             yield f"symptom {pattern!r} matches the look-alike {one.log!r}"
+
+
+def _fixes_for_no_log(rule: Rule) -> Iterator[str]:
+    """Patterns of fixes that no line of a symptom matches, and lines that no fix is for."""
+    lines = [line for symptom in rule.symptoms for line in symptom.lines]
+    for pattern in (pattern for fix in rule.fixes for pattern in fix.printed):
+        if not any(re.search(pattern, line) for line in lines):
+            yield f"`printed` {pattern!r} of a fix matches no log of a symptom"
+    for line in lines:
+        if rule.fixes and not any(fix.is_for(line) for fix in rule.fixes):
+            yield f"no fix is for the log {line!r}; leave `printed` out of one"
 
 
 def _unnamed_packages(rule: Rule) -> Iterator[str]:

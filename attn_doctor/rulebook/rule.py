@@ -102,6 +102,13 @@ class FixFile(Struct, frozen=True, forbid_unknown_fields=True):
     done: tuple[Text, ...] = ()
     when: tuple[Text, ...] = ()
     """Offer it only where all these lines hold."""
+    printed: tuple[Text, ...] = ()
+    """Patterns: `explain` offers it only for a failure that one of them matches. A check, which
+    reads no log, does not offer it."""
+
+    def is_for(self, log: str) -> bool:
+        """The fix is for a failure with this text; for no text if it asks for one."""
+        return not self.printed or any(re.search(pattern, log) for pattern in self.printed)
 
 
 class Example(Struct, frozen=True, forbid_unknown_fields=True):

@@ -136,6 +136,8 @@ def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> Rule:
             _check_pattern(pattern)
         if not symptom.lines:
             raise RuleError(f"symptom {symptom.pattern!r} needs `logs`, `reports`, or both")
+    for pattern in (pattern for fix in file.fix for pattern in fix.printed):
+        _check_pattern(pattern)
     fixes = range(len(file.fix))
     rule = Rule(
         id=id,

@@ -458,6 +458,33 @@ run = [["pip", "install", "sageattention"]]
     assert (fix.safety, fix.manual) == ((Safety.ASK, "") if certain else (Safety.MANUAL, condition))
 
 
+@pytest.mark.parametrize(
+    ("log", "machine", "titles"),
+    [
+        ("no kernel", None, ["Install it"]),
+        ("no kernel", Facts(), ["Install it"]),
+        ("no kernel\nninja: not found", None, ["Install ninja", "Install it"]),
+        ("no kernel\nninja: not found", Facts(), ["Install ninja", "Install it"]),
+    ],
+)
+def test_a_fix_is_offered_for_the_logs_that_it_asks_for(
+    rule: WriteRule, explained: Explain, log: str, machine: Facts | None, titles: list[str]
+) -> None:
+    tail = """
+[[fix]]
+title = "Install ninja"
+safety = "manual"
+manual = "Install it."
+printed = ['ninja: not found']
+[[fix]]
+title = "Install it"
+safety = "manual"
+manual = "Install it."
+"""
+    rule("a/b", "torch-cpu-only", "no kernel", tail=tail)
+    assert [fix.title for fix in explained(log, machine).matches[0].fixes] == titles
+
+
 CPU_BUILD = "torch is a CPU build"
 FIXES = """
 [[fix]]

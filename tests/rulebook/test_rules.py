@@ -12,9 +12,10 @@ from itertools import groupby
 import pytest
 from msgspec.structs import replace
 
+from attn_doctor.findings import Safety
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.lint import lint, lint_rule, outcome
-from attn_doctor.rulebook.rule import Rule, Symptom, one_blank
+from attn_doctor.rulebook.rule import FixFile, Rule, Symptom, one_blank
 from attn_doctor.rulebook.symptom_words import word_faults
 from attn_doctor.rulebook.texts import PLACEHOLDER
 
@@ -69,6 +70,22 @@ def test_a_symptom_is_about_a_failure_of_its_subject(
 ) -> None:
     symptom = Symptom(pattern=pattern, printed_by=printed_by)
     said = [*word_faults(replace(RULES[0], symptoms=(symptom,)))]
+    assert [complaint in one for one in said] == [True] if complaint else said == []
+
+
+@pytest.mark.parametrize(
+    ("patterns", "complaint"),
+    [
+        (["no kernel", "cut short"], ""),
+        (["no kernel"], "no fix is for the log 'cut short'"),
+        (["no kernel", "cut short", "a typo"], "'a typo' of a fix matches no log of a symptom"),
+    ],
+)
+def test_fixes_for_some_logs_leave_none_out(patterns: list[str], complaint: str) -> None:
+    symptom = Symptom(pattern="no kernel|cut short", logs=("no kernel", "cut short"))
+    fix = FixFile(title="x", safety=Safety.MANUAL, manual="x", printed=tuple(patterns))
+    rule = replace(RULES[0], symptoms=(symptom,), fixes=(fix,), fix_when=((),), fix_done=((),))
+    said = [one for one in lint_rule(rule) if "fix" in one]
     assert [complaint in one for one in said] == [True] if complaint else said == []
 
 

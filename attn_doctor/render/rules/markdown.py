@@ -100,6 +100,9 @@ def remedy(rule: Rule, number: int, fix: FixFile) -> Iterator[str]:
     if rule.fix_when[number]:
         yield f"Where {_joined(rule.fix_when[number])}."
         yield ""
+    if fix.printed:
+        yield f"Where the log matches {_code(fix.printed)}."
+        yield ""
     if fix.manual:
         yield prose(fix.manual)
         yield ""

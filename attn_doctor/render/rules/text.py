@@ -161,6 +161,8 @@ def _fix(rule: Rule, number: int, fix: FixFile, terminal: Terminal) -> Iterator[
     yield from terminal.wrap(clean(named(f"{fix.title} ({'; '.join(notes)})")), 2)
     if rule.fix_when[number]:
         yield from terminal.wrap(f"where: {_joined(rule.fix_when[number], terminal)}", 4)
+    for pattern in fix.printed:
+        yield from terminal.wrap(f"where the log matches `{clean(pattern)}`", 4)
     if fix.manual:
         yield from terminal.wrap(clean(named(fix.manual)), 4)
     # Code and commands are never wrapped, so that they can be copied.

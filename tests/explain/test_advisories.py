@@ -29,8 +29,9 @@ def advisories(log: str, machine: Facts | None = None) -> list[str]:
         (NAN, []),
         (HOPPER.replace("H200", "A100-SXM4-80GB") + NAN, []),
         (HOPPER.replace("2.11.0", "2.10.0") + NAN, []),
-        ("sageattention==1.0.6\n" + BLACK, ["ATTN-2026-0013"]),
-        ("sageattention==2.2.0\n" + BLACK, []),
+        ("sageattention==1.0.6\nUsing sage attention\n" + BLACK, ["ATTN-2026-0013"]),
+        ("sageattention==2.2.0\nUsing sage attention\n" + BLACK, []),
+        ("sageattention==1.0.6\n" + BLACK, []),
         (BLACK, []),
     ],
 )

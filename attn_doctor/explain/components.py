@@ -10,6 +10,9 @@ from msgspec import Struct
 
 from attn_doctor.rulebook import library
 
+#: What pip and archives add to the name of a package in the folder of its sources.
+_UNPACKED = re.compile(r"(?<=[A-Za-z\d])(?:_[0-9a-f]{32}|-\d+(?:\.\w+)+)(?=/)")
+
 
 class Component(Struct, frozen=True):
     """A part of attention software, and the signs that a failure comes from it."""
@@ -23,6 +26,8 @@ class Component(Struct, frozen=True):
     """Patterns for a line of code in a frame."""
     messages: tuple[str, ...]
     """Patterns for the message."""
+    packages: tuple[str, ...] = ()
+    """Packages with it that have other parts too. Whether it failed is unknown if a build did."""
     fallback: bool = False
     """Counts only if no other component does."""
     attention: bool = False
@@ -32,7 +37,11 @@ class Component(Struct, frozen=True):
 
     def owns(self, path: str) -> bool:
         """The file at `path`, with `/` between folders, belongs to it."""
-        return _found(self.frames, path)
+        return _found(self.frames, _UNPACKED.sub("", path))
+
+    def has(self, package: str) -> bool:
+        """The package that is installed by this name has it."""
+        return package.lower().replace("_", "-") in self.packages
 
     def is_called_by(self, code: str) -> bool:
         """The line of code calls it."""

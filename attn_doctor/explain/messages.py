@@ -16,6 +16,8 @@ from attn_doctor.rulebook import library
 
 #: Plain text that a message must share with an entry, in all and in one piece.
 _LEAST, _PIECE = 24, 14
+#: The same where the message names the file of the entry.
+_LEAST_THERE, _PIECE_THERE = 12, 8
 #: Plain text with which an entry alone names its component.
 _ENOUGH = 34
 #: Messages of Python and of any build, which say nothing of a component.
@@ -42,33 +44,55 @@ class KnownMessage(NamedTuple):
     """The condition under which it is printed, as the code writes it; may be empty."""
     text: str
     """The message, with `{}` for each value."""
+    placed: bool = False
+    """The message that was looked up names the file of the entry."""
 
     @property
     def names_its_component(self) -> bool:
         """It is long and special enough, so that hardly another program prints it."""
         enough = len(self.text.replace("{}", "")) >= _ENOUGH
-        return enough and not _GENERAL.search(self.text)
+        return self.placed or (enough and not _GENERAL.search(self.text))
 
 
 def known_message(message: str, paths: tuple[str, ...] = ()) -> KnownMessage | None:
     """The entry that says most of `message`; one in a file of `paths` counts more."""
     text = " ".join(message.split())
     names = {path.rsplit("/", 1)[-1] for path in paths}
+    places = text.replace("\\", "/")
     best, best_score = None, 0
     for longest, row in _rows():
         if longest not in text:
             continue
-        pieces = [piece.strip() for piece in row.rsplit("\t", 1)[-1].split("{}")]
+        entry = KnownMessage._make((*row.split("\t"), False))
+        placed = (end := _end_of(entry.file)) != "" and end in places
+        entry = entry._replace(placed=placed)
+        pieces = [piece.strip() for piece in entry.text.split("{}")]
         plain = sum(map(len, pieces))
-        if plain < _LEAST or not _in_order(pieces, text):
+        least, piece = (_LEAST_THERE, _PIECE_THERE) if entry.placed else (_LEAST, _PIECE)
+        if plain < least or len(longest) < piece or not _in_order(pieces, text):
             continue
-        entry = KnownMessage(*row.split("\t"))
         if entry.condition in _NO_CONDITION:
             entry = entry._replace(condition="")
-        score = plain + 1000 * (entry.file.rsplit("/", 1)[-1] in names)
+        score = plain + 1000 * (entry.placed or entry.file.rsplit("/", 1)[-1] in names)
         if score > best_score:
             best, best_score = entry, score
     return best
+
+
+def owner_of_source(path: str) -> str:
+    """The one component that has a file of C++ with this name and folder; empty if unknown."""
+    owners = {
+        row.split("\t", 1)[0]
+        for _, row in _rows()
+        if path.endswith(_end_of(row.split("\t", 2)[1]) or "\n")
+    }
+    return owners.pop() if len(owners) == 1 else ""
+
+
+def _end_of(file: str) -> str:
+    """The end of a path by which a file of C++ is recognised: its folder and its name."""
+    parts = file.rsplit("/", 2)
+    return "/".join(parts[-2:]) if len(parts) > 1 and not file.endswith(".py") else ""
 
 
 def _in_order(pieces: list[str], text: str) -> bool:
@@ -88,4 +112,4 @@ def _rows() -> tuple[tuple[str, str], ...]:
     path = os.path.join(library.folder(), "messages.tsv")
     lines = read_bytes(path, DATA).decode("utf-8").splitlines()
     rows = ((max(line.rsplit("\t", 1)[-1].split("{}"), key=len).strip(), line) for line in lines)
-    return tuple((longest, line) for longest, line in rows if len(longest) >= _PIECE)
+    return tuple((longest, line) for longest, line in rows if len(longest) >= _PIECE_THERE)

@@ -25,12 +25,14 @@ _ESCAPE = re.compile(
 _LOST = re.compile(r"\[(?:\d{1,3}(?:;\d{1,3}){0,4}m|m(?![a-z_]))")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # "[rank3]: ", "[default0]:", "[trainer0]:", "[1,3]<stderr>: ", "rank 3: ", "worker-1: ", "3: ",
-# "(Worker pid=71, ip=10.0.0.2) "
+# "(Worker pid=71, ip=10.0.0.2) ", "(VllmWorker rank=1 pid=71) ",
+# "(a pid=71) [repeated 3x across cluster] "
 _RANK = re.compile(
     r" {0,8}(?:\[(?:rank|default|trainer|worker)[-_ ]?(?P<a>\d{1,4})\] ?: ?"
     r"|\[\d+,(?P<b>\d+)\]<std(?:out|err)>: ?"
     r"|(?:[Rr]ank ?|(?:worker|trainer|node)[-_]?)?(?P<c>\d{1,4}): "
-    r"|\((?:\w{1,40} )?pid=(?P<d>\d+)(?:, ip=[\d.]+)?\) ?)"
+    r"|\((?:[\w:.-]{1,60}(?:\(\S{1,20}\))? )?(?:rank=\d+ )?pid=(?P<d>\d+)(?:, ip=[\d.]+)?\)"
+    r"(?: \[repeated \d+x across cluster\])? ?)"
 )
 # "2025-11-21T10:00:00.123Z ", "[2025-11-21 10:00:00,123] ", "[10:00:00] ", "03/04/2025 10:00:00 ",
 # "Nov 21 10:00:00 host prog[7]: ", "2025-11-21T10:00:00+0100 host prog[7]: ", and a server's

@@ -62,6 +62,11 @@ class _Failure(NamedTuple):
     """It has frames."""
 
 
+def reports_another(message: str) -> bool:
+    """The message of a failure says that another process failed, or that it is out of reach."""
+    return _REPORTS_ANOTHER.search(message) is not None
+
+
 def gone_past(trace: TraceLog) -> dict[str, int]:
     """The number of the line at which a process still went on, before the failure that ended it.
 
@@ -70,7 +75,7 @@ def gone_past(trace: TraceLog) -> dict[str, int]:
     """
     found = {}
     for failures in _by_process(trace):
-        while failures and _REPORTS_ANOTHER.search(failures[-1].message):
+        while failures and reports_another(failures[-1].message):
             failures.pop()
         if not failures or not failures[-1].traced:
             continue
@@ -85,7 +90,7 @@ def survived(trace: TraceLog) -> tuple[tuple[int, int], ...]:
     """The numbers of the first and the last line of each failure that its process survived."""
     found = []
     for failures in _by_process(trace):
-        while failures and _REPORTS_ANOTHER.search(failures[-1].message):
+        while failures and reports_another(failures[-1].message):
             failures.pop()
         if not failures or not failures[-1].traced:
             continue

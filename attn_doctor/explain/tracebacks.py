@@ -8,7 +8,7 @@ C++ stack and the lines with which a build reports its failure do not say the re
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 from msgspec import Struct
@@ -114,24 +114,26 @@ class TraceLog:
         ]
         return max(0, max(last, default=0) - line.number)
 
-    def last_failure(self) -> tuple[list[tuple[LogLine, Position]], list[LogLine]]:
-        """The lines of the last failure with an exception, and the frames below it without one.
+    def failures(self) -> Iterator[list[tuple[LogLine, Position]]]:
+        """The lines of each failure with an exception, the last failure first."""
+        lines: dict[int, list[tuple[LogLine, Position]]] = {}
+        raised = set()
+        for line, at in zip(self.lines, self.positions, strict=True):
+            lines.setdefault(at.failure, []).append((line, at))
+            if at.kind is LineKind.EXCEPTION and at.failure in self._last.get(line.rank, {}):
+                raised.add(at.failure)
+        yield from (lines[number] for number in sorted(raised, reverse=True))
+
+    def below(self, failure: int) -> list[LogLine]:
+        """The lines of later failures, which have no exception.
 
         A report may show the exception first and the frames below it.
         """
-        raised = [
-            at.failure
+        return [
+            line
             for line, at in zip(self.lines, self.positions, strict=True)
-            if at.kind is LineKind.EXCEPTION and at.failure in self._last.get(line.rank, {})
+            if at.failure > failure
         ]
-        last = max(raised, default=-1)
-        own, below = [], []
-        for line, position in zip(self.lines, self.positions, strict=True):
-            if 0 <= last == position.failure:
-                own.append((line, position))
-            elif position.failure > last:
-                below.append(line)
-        return own, below
 
     def last_message(self) -> list[LogLine]:
         """The message of the last failure."""

@@ -254,6 +254,91 @@ def test_a_file_with_attention_of_the_program_passes_a_call_on(
     assert guessed(other + "IndexError: index 9 is out of bounds") is None
 
 
+WORKER = "(VllmWorker rank=1 pid=91) ERROR 11-21 10:00:00 [core.py:700] "
+SERVER = "(APIServer pid=1) "
+
+
+def test_a_server_reports_that_its_worker_failed(guessed: Callable[[str], Guess | None]) -> None:
+    log = (
+        "".join(f"{WORKER}{line}\n" for line in FLASH.splitlines())
+        + f"{WORKER}ValueError: a == b\n{SERVER}{HEAD}"
+        + f'{SERVER}  File "{SITE}/vllm/v1/engine/core_client.py", line 644, in __init__\n'
+        + f"{SERVER}RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    found = guessed(log)
+    assert found is not None
+    assert (found.component, found.line) == ("flash-attn-2", 8)
+
+
+def test_a_lost_connection_does_not_hide_the_failure_before_it(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    lost = f'\n{HEAD}  File "/app/serve.py", line 2, in get\n    recv()\nConnectionResetError: [Errno 104] Connection reset by peer'
+    found = guessed(FLASH + "ValueError: a == b\n" + lost)
+    assert found is not None
+    assert (found.component, found.line) == ("flash-attn-2", 8)
+
+
+@pytest.mark.parametrize(
+    ("log", "component"),
+    [
+        (
+            "[csrc/py_itfs_cu/asm_mha_v4_fwd.cu:220] Check failed: MHA v4 requires non-empty inputs",
+            "aiter",
+        ),
+        (
+            "/home/me/flash-attention/hopper/flash_api.cpp(298): error: static assertion failed",
+            "flash-attn-3",
+        ),
+        (
+            "C:\\b\\TransformerEngine\\transformer_engine\\common\\fused_attn\\fused_attn_fp8.cu(310): error C2398: no",
+            "transformer-engine",
+        ),
+        (
+            "/tmp/pip-install-1/natten_0123456789abcdef0123456789abcdef/csrc/src/blackwell_fmha.cu(3): error: no",
+            "natten",
+        ),
+        ("/src/aten/src/ATen/native/cudnn/MHA.cpp:748: Assertion `ok' failed.", "cudnn"),
+    ],
+)
+def test_the_file_that_a_message_names(
+    guessed: Callable[[str], Guess | None], log: str, component: str
+) -> None:
+    found = guessed(f"start\n{log}\nAborted (core dumped)\n")
+    assert found is not None
+    assert (found.component, found.line) == (component, 2)
+
+
+def test_the_stack_between_a_message_and_the_end_of_a_process(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    found = guessed(
+        "terminate called after throwing an instance of 'c10::Error'\n"
+        "  what():  Tensor 3 must have dimension number (3)\n"
+        "Exception raised from run at utils.cuh:7 (most recent call first):\n"
+        f"frame #0: c10::Error::Error() + 0x96 (0x7f in {SITE}/torch/lib/libc10.so)\n"
+        f"frame #1: <unknown function> + 0x1 (0x7f in {SITE}/spas_sage_attn/_qattn.cpython-311.so)\n"
+        "\nAborted (core dumped)\n"
+    )
+    assert found is not None
+    assert (found.component, found.line) == ("sparge", 2)
+
+
+@pytest.mark.parametrize("package", ["transformer_engine_torch", "vllm"])
+def test_the_build_of_a_package_with_attention_is_called_by_its_name(
+    guessed: Callable[[str], Guess | None], package: str
+) -> None:
+    found = guessed(
+        f"  Building wheel for {package} (pyproject.toml) ... error\n"
+        "  error: subprocess-exited-with-error\n"
+        "      /usr/include/x.h(34): error: expected an identifier\n"
+        f"  ERROR: Failed building wheel for {package}\n"
+    )
+    assert found is not None
+    assert (found.kind, found.line) == ("build", 3)
+    assert found.title == f"The build of {package} failed"
+
+
 def test_nvcc_sets_its_errors_off_with_blanks(guessed: Callable[[str], Guess | None]) -> None:
     log = """\
 In file included from /tmp/build/csrc/qattn/qk_int_sv_f16_cuda_sm80.cu:17:

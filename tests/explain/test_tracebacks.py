@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attn_doctor.explain.normalize import NormalizedLog
+from attn_doctor.explain.normalize import LogLine, NormalizedLog
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
 
 
@@ -309,7 +309,9 @@ def test_without_a_failure_there_is_no_last_message() -> None:
 
 def failure_of(log: str) -> tuple[list[str], list[str]]:
     """The lines of the last failure of a log, and those below it, without their blanks."""
-    own, below = traced(log).last_failure()
+    trace = traced(log)
+    own: list[tuple[LogLine, Position]] = next(trace.failures(), [])
+    below = trace.below(own[-1][1].failure if own else -1)
     for line, place in own:
         assert place.failure >= 0, line.text
     return [line.text.strip() for line, _ in own], [line.text.strip() for line in below]

@@ -1,0 +1,135 @@
+"""The component to which a failure belongs, by its frames, its message and the lines around it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from attn_doctor.explain.components import Component, component_table
+from attn_doctor.explain.failures import Failure
+from attn_doctor.explain.frames import Frame
+from attn_doctor.explain.log_signals import log_signals
+from attn_doctor.explain.messages import KnownMessage, owner_of_source
+
+#: Innermost frames that show what kind of work failed.
+_CLOSE = 2
+
+#: A file of a model or a program with its attention, which calls a component.
+_CALLER = re.compile(r"(?i)(?:attn|attention)[^/]*$")
+#: A file that a message names.
+_FILE = re.compile(r"'([^'\n]*/[^'\n]*)'")
+#: A file with sources that a message names, as a compiler or a check of C++ does.
+_SOURCE = re.compile(r"[\w./\\+-]{3,300}\.(?:cuh?|hip|cpp|cc|hp?p?|py)\b")
+
+
+def is_unrelated(failure: Failure) -> bool:
+    """The failure is not about attention. One about a file of the component it is in may be."""
+    table = component_table()
+    inner = failure.frames[-1].path if failure.frames else ""
+    owners = [one for one in table.component if one.owns(inner)]
+    if any(one.owns(path) for one in owners for path in _FILE.findall(failure.message)):
+        return False
+    other = log_signals().unrelated.search(failure.message)
+    return other is not None or table.is_unrelated(failure.message)
+
+
+def innermost(failure: Failure) -> str:
+    """The message and the frames next to it."""
+    parts = (f"{frame.path} {frame.function} {frame.code}" for frame in failure.frames[-_CLOSE:])
+    return "\n".join((failure.message, *parts))
+
+
+def component_of(
+    failure: Failure, known: KnownMessage | None
+) -> tuple[Component | None, Frame | None]:
+    """The component by the frames, by the message, then one that counts if no other does.
+
+    `known`: the entry of the message in the index of messages.
+    """
+    table = component_table()
+    parts = (f"{frame.path} {frame.function} {frame.code}" for frame in failure.frames)
+    text = "\n".join((failure.message, failure.near, *parts))
+    attention = re.search(table.attention, text) is not None
+    able = [one for one in table.component if attention or not one.attention]
+    first = [one for one in able if not one.fallback]
+    named = [one for one in first if one.is_named_in(failure.message)]
+    platform = [one for one in first if one.before and one.is_named_in(text)]
+    if (inmost := _inmost(failure, first)) is not None:
+        one, frame = inmost
+        return next((other for other in platform if one.id in other.before), one), frame
+    inner = failure.frames[-1] if failure.frames else None
+    for path in _SOURCE.findall(failure.message):
+        if (owner := component_of_file(path)) in first:
+            return owner, inner
+    if known is not None and known.names_its_component:
+        return next(one for one in table.component if one.id == known.component), inner
+    kind = table.kind_of(failure.message).id
+    indirect = kind in ("died", "cut") or failure.traced
+    if indirect and (late := _further_up(failure, first)):
+        return late
+    # A program compiles other kernels too; the frames around it would name attention.
+    passed_on = [table.is_neutral(frame.path) for frame in failure.frames]
+    called = passed_on[-1:] == [True] and not all(passed_on)
+    other = kind == "compile" and called and not attention
+    last = [one for one in able if one.fallback and not other]
+    named += [one for one in last if one.is_named_in(failure.message)]
+    if named:
+        return named[0], inner
+    for one in last:
+        if any(one.owns(frame.path) for frame in failure.frames[-3:]):
+            return one, inner
+    return None, None
+
+
+def component_of_file(path: str) -> Component | None:
+    """The component that a file belongs to, by its path, or by the index of messages."""
+    path, table = path.replace("\\", "/"), component_table()
+    owner = next((one for one in table.component if one.owns(path)), None)
+    owner = owner or next((one for one in table.component if one.is_named_in(path)), None)
+    known = "" if owner is not None else owner_of_source(path)
+    return owner or next((one for one in table.component if one.id == known), None)
+
+
+def _inmost(failure: Failure, components: Sequence[Component]) -> tuple[Component, Frame] | None:
+    """The component of the innermost frame that does not only pass a call on."""
+    for frame in reversed(failure.frames):
+        for one in components:
+            called = one.is_called_by(frame.code) or one.is_called_by(f"{frame.function}(")
+            if one.owns(frame.path) or called:
+                return one, frame
+            if frame.native and one.is_named_in(frame.path.rsplit("/", 1)[-1]):
+                return one, frame
+        passes_on = component_table().is_neutral(frame.path) or _CALLER.search(frame.path)
+        if not frame.native and not passes_on:
+            return None
+    return None
+
+
+def _further_up(
+    failure: Failure, components: Sequence[Component]
+) -> tuple[Component, Frame] | None:
+    """The component that an outer frame names.
+
+    A GPU reports a failure at a later call, torch's tracer one of the program that it traces, and
+    a log that was cut does not say which call failed.
+    """
+    for frame in reversed(failure.frames):
+        text = f"{frame.path} {frame.function} {frame.code}"
+        named = next((one for one in components if one.is_named_in(text)), None)
+        if named is not None:
+            return named, frame
+    return None
+
+
+def component_beside(failure: Failure) -> Component | None:
+    """The component that the nearest line around a failure without frames names."""
+    text = f"{failure.message}\n{failure.near}"
+    attention = re.search(component_table().attention, text) is not None
+    for line in failure.near.split("\n"):
+        reports = re.search(r"\berror\b", line) is not None
+        for one in component_table().component:
+            # A compiler is at fault only on a line with an error.
+            able = (attention or not one.attention) and (reports or not one.fallback)
+            if able and one.is_named_in(line):
+                return one
+    return None

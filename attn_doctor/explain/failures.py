@@ -1,0 +1,204 @@
+"""The failures in which a log ends: exceptions with frames, and lines that report a failure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from attn_doctor.explain.components import component_table
+from attn_doctor.explain.frames import FRAME, Frame, frames_of
+from attn_doctor.explain.log_signals import log_signals
+from attn_doctor.explain.normalize import LogLine
+from attn_doctor.explain.survived import reports_another
+from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
+
+#: Lines of a message that are read, and characters of it.
+_LINES, CHARACTERS = 40, 4000
+#: A run that goes on for this many lines after a traceback was not ended by it.
+_WENT_ON = 400
+#: Lines at the end of a log that are searched for a failure without a traceback.
+_END = 40
+#: Lines before an exception in which its frames may be.
+LOOK_BACK = 60
+#: Lines before and after a failure without frames that may name its component.
+NEAR, AFTER = 12, 4
+#: Frames at the end of a log, and lines after them, in a traceback whose last line is missing. One
+#: frame is enough if nothing but its line of code is after it.
+_CUT, _AFTER_CUT, _AT_THE_END = 2, 8, 3
+
+#: The lines of ComfyUI's report that hold the exception and its message, and the end of a build.
+_REPORTED = re.compile(
+    r"\s*(?:- \*\*Exception (?:Type|Message):\*\*|Error occurred when executing"
+    r"|(?:subprocess\.)?CalledProcessError: Command .{1,60}?"
+    r"\b(?:ninja|cmake|nvcc|hipcc|gcc|cc|clang)\b)"
+)
+_MESSAGE_OF = re.compile(r"\s*- \*\*Exception Message:\*\*")
+#: A line that reports a failure, and does not only mention one.
+_REPORTS = (
+    r"\b[A-Z]\w*(?:Error|Exception)\b ?:|\b(?:error|ERROR|fatal|FATAL)\b {0,3}:(?!\s*$)"
+    r"|[Cc]annot import name '|[Aa]ssertion\b.*failed|failed assertion|\bFailed to compile\b"
+    r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|\bException raised from \w"
+    # The compiler and the linker of Microsoft.
+    r"|\berror (?:LNK|C)\d{4}\b"
+    r"|\bterminate called after throwing\b|\bnvcc fatal\b"
+    # A place in sources of C++, and what fails there.
+    r"|\.(?:cu|cuh|cpp|cc|h|hpp)[:(]\d+\b.{1,200}\b(?:cannot|[Uu]nsupported|[Ff]ailed|[Ii]nvalid)\b"
+)
+#: A line before the stack of a crash.
+_CRASH = re.compile(
+    r"\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|Fatal Python error|\bException raised from \w"
+)
+#: Where a C++ exception was raised, and the message that a program prints before it dies of one.
+_RAISED, _WHAT = re.compile(r"\bException raised from \w"), re.compile(r"\s*what\(\): ")
+#: ComfyUI's older report, which has the message below.
+_EXECUTING = re.compile(r"Error occurred when executing [^:]{1,80}:\s*$")
+#: How a shell reports that a program died, and torch's message before the place of an exception.
+_DIED = re.compile(r"\s*(?:\S+ line \d+: +\d+ )?(?:Aborted|Abort trap|Segmentation fault)\b")
+_CUDA = re.compile(r"(?:\w+Error: )?(?:CUDA|HIP) [Ee]rror: ")
+#: Lines between torch's message and the place of its exception.
+_HINTS = 8
+#: What torch's tracer writes before the frames of the program that it traced.
+_TRACED = "from user code"
+#: A line of code that raises. It stands for the exception in a report that ends with it.
+_RAISES = re.compile(r"""\s*(?:raise \w+\(|assert .*["'])""")
+#: What the setup of flash-attn prints outside a checkout, before it goes on.
+NO_GIT = re.compile(r"\s*fatal: not a git repository")
+#: How docker reports that a step of an image failed, which repeats its command.
+_STEP = re.compile(r"\bERROR: process \"")
+#: Messages that the package is absent, after which a program may go on.
+_ABSENT = re.compile(r"No module named|not (?:be )?(?:found|installed|available)|[Pp]lease install")
+BUILD = re.compile(
+    r"(?:Failed building wheel for|Could not build wheels for"
+    r"|Failed to (?:download and )?build"
+    r"(?::| installable wheels for some pyproject\.toml based projects)?"
+    r"|Building (?:wheel|editable) for(?=.{1,80}\berror$))"
+    r" [`'\"(]?(?P<package>[\w.-]+)"
+)
+
+
+class Failure(NamedTuple):
+    """One exception, or one line that reports a failure."""
+
+    line: LogLine
+    message: str
+    frames: tuple[Frame, ...] = ()
+    near: str = ""
+    """The lines around it, where it has no frames."""
+    traced: bool = False
+    """torch's tracer raised it; its last frames are those of the program that it traced."""
+
+
+def failures(trace: TraceLog) -> Iterator[Failure]:
+    """The exceptions in which a log ends, each chain from its root, then lines that report one."""
+    read: set[LogLine] = set()
+    chains = list(trace.failures())
+    last = max((line.number for line in trace.lines), default=0)
+    under = trace.below(chains[0][-1][1].failure if chains else -1)
+    below = tuple(frames_of([line.text for line in under]))
+    for chain in chains:
+        if last - chain[-1][0].number > _WENT_ON:
+            break
+        for failure in _chain(trace, chain, below if chain is chains[0] else ()):
+            if failure.frames:
+                read.add(failure.line)
+            yield failure
+        if not any(reports_another(line.text) for line, _ in chain):
+            break
+    yield from (failure for failure in _lines(trace, last, below) if failure.line not in read)
+    yield from _cut(trace)
+
+
+def _chain(
+    trace: TraceLog, chain: Sequence[tuple[LogLine, Position]], below: tuple[Frame, ...]
+) -> Iterator[Failure]:
+    """The exceptions of a chain, its root first. `below`: frames of a traceback without one."""
+    for _, link in groupby(chain, key=lambda entry: entry[1].link):
+        failure = _exception(list(link), below)
+        if failure is None:
+            continue
+        # IPython's frames have no header, so that they do not belong to the failure.
+        at = trace.lines.index(failure.line)
+        frames = failure.frames or tuple(
+            frames_of([one.text for one in trace.lines[max(0, at - LOOK_BACK) : at]])
+        )
+        near = "" if frames else _around(trace, at)
+        traced = any(_TRACED in one.text for one in trace.lines[at : at + _LINES])
+        if traced and frames != below:
+            frames = (*frames, *below)
+        yield failure._replace(frames=frames, near=near, traced=traced)
+
+
+def _around(trace: TraceLog, at: int) -> str:
+    """The lines around one, the nearest first, without those that say what a program does."""
+    near = (*range(max(0, at - NEAR), at), *range(at + 1, min(len(trace.lines), at + 1 + AFTER)))
+    said = {i for i in near if trace.lines[i].stamped and trace.positions[i].kind is LineKind.TEXT}
+    nearest = sorted(near, key=lambda i: abs(i - at))
+    return "\n".join(trace.lines[i].text for i in nearest if i not in said)
+
+
+def _cut(trace: TraceLog) -> Iterator[Failure]:
+    """The traceback in which a log ends without the line that says why."""
+    end = trace.lines[-LOOK_BACK:]
+    at = [index for index, line in enumerate(end) if FRAME.match(line.text)]
+    after = trace.positions[-LOOK_BACK:][at[-1] :] if at else []
+    said = any(position.kind is LineKind.EXCEPTION for position in after)
+    if not at or said:
+        return
+    # rich and notebooks print the code around each frame.
+    with_code = not end[at[-1]].text.lstrip().startswith('File "')
+    most = _AFTER_CUT if len(at) >= _CUT or with_code else _AT_THE_END
+    if len(end) - at[-1] <= most:
+        yield Failure(end[at[-1]], "", tuple(frames_of([line.text for line in end])))
+
+
+def _exception(
+    link: Sequence[tuple[LogLine, Position]], open_frames: tuple[Frame, ...]
+) -> Failure | None:
+    raised = [line for line, at in link if at.kind is LineKind.EXCEPTION]
+    if not raised:
+        return None
+    lines = [line for line, at in link if at.kind in (LineKind.EXCEPTION, LineKind.MESSAGE)]
+    frames = tuple(frames_of([line.text for line, _ in link]))
+    message = "\n".join(line.text.strip() for line in lines[:_LINES])
+    line = next((line for line in lines[1:] if _MESSAGE_OF.match(line.text)), raised[-1])
+    # Frames below belong to the exception only if it has none: else another process passed it on.
+    return Failure(line, message[:CHARACTERS], frames or open_frames)
+
+
+def _lines(trace: TraceLog, last: int, open_frames: tuple[Frame, ...]) -> Iterator[Failure]:
+    """Lines near the end that report a failure without a traceback, the last one first."""
+    signals, died = log_signals(), next(k for k in component_table().kind if k.id == "died")
+    pattern = re.compile("|".join((_REPORTS, *died.patterns)))
+    for index in reversed(range(len(trace.lines))):
+        line, kind = trace.lines[index], trace.positions[index].kind
+        text = line.text
+        reported = _REPORTED.match(text) or _RAISES.match(text)
+        if last - line.number > _END or FRAME.match(text):
+            continue
+        if kind <= LineKind.WARNING and not reported:
+            continue
+        reports = reported or pattern.search(text)
+        if not reports or any(one.search(text) for one in (_ABSENT, BUILD, _STEP)):
+            continue
+        if not (signals.benign.search(text) or signals.passed.search(text) or NO_GIT.match(text)):
+            line = _said_by(trace.lines, index)
+            stack = trace.lines[index : index + LOOK_BACK] if _CRASH.search(text) else ()
+            if line.number < trace.lines[index].number:
+                stack = trace.lines[trace.lines.index(line) : index + (LOOK_BACK if stack else 1)]
+            frames = open_frames or tuple(frames_of([one.text for one in stack]))
+            yield Failure(line, line.text.strip()[:CHARACTERS], frames, _around(trace, index))
+
+
+def _said_by(lines: Sequence[LogLine], index: int) -> LogLine:
+    """The line with the message of a failure that another line reports."""
+    text = lines[index].text
+    if _EXECUTING.match(text):
+        return next((line for line in lines[index + 1 :] if line.text.strip()), lines[index])
+    if _RAISED.search(text) or _DIED.match(text):
+        before = lines[max(0, index - LOOK_BACK) : index][::-1]
+        said = (line for line in before if _WHAT.match(line.text))
+        near = (line for line in before[:_HINTS] if _CUDA.match(line.text))
+        return next(said, next(near, lines[index]))
+    return lines[index]

@@ -33,14 +33,16 @@ class Raised(Struct, frozen=True):
     """The outermost first."""
 
     @property
+    def frame(self) -> Frame | None:
+        """The innermost frame that does not only pass the call on; None if no frame is shown."""
+        table = component_table()
+        return next((one for one in reversed(self.frames) if not table.is_neutral(one.path)), None)
+
+    @property
     def package(self) -> str:
         """The installed package that raised it; empty if another file did, or if it is unknown."""
-        table = component_table()
-        for frame in reversed(self.frames):
-            if not table.is_neutral(frame.path):
-                match = _INSTALLED.search(frame.path)
-                return match["package"] if match else ""
-        return ""
+        match = _INSTALLED.search(self.frame.path) if self.frame is not None else None
+        return match["package"] if match else ""
 
     @property
     def innermost(self) -> str:

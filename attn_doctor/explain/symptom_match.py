@@ -68,6 +68,7 @@ class Symptom:
         self.pattern = rule.symptoms[index].pattern
         self.near = rule.symptoms[index].near
         self.absent = rule.symptoms[index].absent
+        self.frame = rule.symptoms[index].frame
         self.ways = rule.symptom_ways[index] if rule.symptom_ways else ways(self.pattern)
 
     @cached_property
@@ -232,7 +233,7 @@ class SymptomSearch:
             if beside is None or vicinity.has(symptom.excluded, index):
                 continue
             exception = vicinity.raised_at(index)
-            if exception is not None and is_of_other_software(symptom.rule, exception):
+            if exception is not None and not _is_raised_by(symptom, exception):
                 continue
             line = trace.lines[index]
             yield SymptomMatch(
@@ -293,6 +294,14 @@ class SymptomSearch:
         """Whether effort is left."""
         self.complete = self.complete and bool(self._effort)
         return self.complete
+
+
+def _is_raised_by(symptom: Symptom, exception: Raised) -> bool:
+    """The exception can be one of the symptom's rule, by the frame that raised it."""
+    at = exception.frame
+    if symptom.frame and at is not None:
+        return re.search(symptom.frame, f"{at.path} {at.function} {at.code}") is not None
+    return not is_of_other_software(symptom.rule, exception)
 
 
 class _Vicinity:

@@ -60,6 +60,9 @@ class Symptom(Struct, frozen=True, forbid_unknown_fields=True):
     absent: tuple[Text, ...] = ()
     """Patterns that must not occur in the same failure, read like those of `near`: words of
     another failure with the same message."""
+    frame: str = ""
+    """Pattern for the frame that raised the exception: its path with `/` between folders, its
+    function and its code, with a blank between them. An exception without frames needs none."""
     printed_by: str = ""
     """The only package whose source prints this text, if the text does not name it."""
 
@@ -78,7 +81,9 @@ class Symptom(Struct, frozen=True, forbid_unknown_fields=True):
         around = one_blank(text)
         found = re.search(self.pattern, text) is not None
         together = found and all(re.search(pattern, around) for pattern in self.near)
-        return together and not any(re.search(pattern, around) for pattern in self.absent)
+        raised = not self.frame or 'File "' not in text or re.search(self.frame, around)
+        absent = not any(re.search(pattern, around) for pattern in self.absent)
+        return bool(together and raised and absent)
 
 
 def one_blank(text: str) -> str:

@@ -132,7 +132,7 @@ def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> Rule:
     for symptom in file.symptom:
         for pattern in symptom.patterns:
             _check_pattern(pattern)
-        for pattern in symptom.absent:
+        for pattern in (*symptom.absent, symptom.frame):
             _check_pattern(pattern)
         if not symptom.lines:
             raise RuleError(f"symptom {symptom.pattern!r} needs `logs`, `reports`, or both")

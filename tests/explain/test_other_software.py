@@ -81,3 +81,34 @@ def test_a_package_that_is_only_listed_did_not_fail(rule: WriteRule, explained: 
     assert explained(f"import flash_attn\n{MESSAGE}").matches
     for listed in ("flash_attn==2.8.3", "flash_attn   2.8.3", "[pip3] flash_attn==2.8.3"):
         assert not explained(f"{listed}\n{MESSAGE}").matches
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        ("ValueError: bad head size", True),
+        ('  File "/v/sage/core.py", line 3, in fwd\n    check(q)\nValueError: bad head size', True),
+        ('  File "C:\\v\\sage\\core.py", line 3, in fwd\nValueError: bad head size', True),
+        (
+            (
+                '  File "/v/sage/core.py", line 3, in fwd\n    return op(q)\n'
+                '  File "/v/torch/_ops.py", line 9, in __call__\nValueError: bad head size'
+            ),
+            True,
+        ),
+        ('  File "/v/mine.py", line 3, in fwd\nValueError: bad head size', False),
+        (
+            (
+                '  File "/v/sage/core.py", line 3, in fwd\n    return mine(q)\n'
+                '  File "/v/mine.py", line 3, in fwd\nValueError: bad head size'
+            ),
+            False,
+        ),
+    ],
+)
+def test_a_symptom_can_ask_for_the_frame_that_raised(
+    rule: WriteRule, explained: Explain, log: str, found: bool
+) -> None:
+    rule("torch/b", "torch-cpu-only", "bad head size'''\nframe = '''sage/core.* fwd")
+    traceback = f"Traceback (most recent call last):\n{log}" if "File" in log else log
+    assert bool(explained(traceback).matches) == found

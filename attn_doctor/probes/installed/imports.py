@@ -38,10 +38,12 @@ _ENTRIES = {
 #: Modules that releases import without requiring them: distribution → the module that imports one,
 #: the name, and the requirement that has it. accelerate 0.20 imports pkg_resources, which left
 #: setuptools with 82. bitsandbytes 0.42 imports triton.ops, which left Triton with 3.0, where
-#: Triton is installed; another Triton would not fit torch.
+#: Triton is installed; another Triton would not fit torch. Triton 2.1 imports setuptools; without
+#: it torch takes Triton for absent.
 _UNDECLARED = {
     "accelerate": ("accelerate.utils.torch_xla", "pkg_resources", "setuptools<81"),
     "bitsandbytes": ("bitsandbytes.triton.dequantize_rowwise", "triton.ops", ""),
+    "triton": ("triton.common.build", "setuptools", ""),
 }
 #: Files that are read to follow the imports of one package.
 MOST = 3000
@@ -242,6 +244,8 @@ class Imports:
             for name, one in closures.items()
             if lacking and not lacking.isdisjoint(requirements.closure(one))
         }
+        if "torch" in self._concerned:
+            self._concerned.add("functorch")  # torch's wheel has it
         self._outdating = frozenset(map(_module, outdating))
         self._concerned |= self._outdating
         self._lists: dict[str, dict[str, str]] = {}
@@ -253,6 +257,8 @@ class Imports:
         self._undeclared = {
             one.name: found for one in known if (found := self._fails_undeclared(one.name))
         }
+        if "triton" in self._undeclared:
+            self._other_triton = ""
         self.unmet = (*declared, *self._undeclared_requirements())
 
     def error(self, root: str, module: str) -> str:

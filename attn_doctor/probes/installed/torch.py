@@ -16,6 +16,7 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.bytecode import compiled
+from attn_doctor.probes.installed.imports import Imports
 from attn_doctor.probes.installed.linking import Displaced, Linking
 from attn_doctor.probes.installed.origin import Origin, module_path, origin, said_by
 from attn_doctor.probes.installed.packages import TAG, imports_of
@@ -27,6 +28,8 @@ SAMPLE = 48
 _LOADED = ("missing_libraries", "foreign_library", "foreign_fault", "foreign_variable")
 #: The module of FlexAttention, and what its first call imports: more than `import torch` does.
 FLEX = ("torch.nn.attention.flex_attention", "torch._dynamo")
+#: What its first call imports in releases whose file names this module.
+_FLEX_BACKEND = "torch._dynamo.backends.debugging"
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
@@ -74,11 +77,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             missing_libraries=missing,
             **_foreign(displaced),
             **_gpu_code(host, path, said, gaps),
-            flex_import_error=(
-                next(filter(None, (imports.error("torch", one) for one in FLEX)), "")
-                if path
-                else None
-            ),
+            flex_import_error=_flex_import_error(host, path, imports),
             **_flex(host, path, gaps),
             **compiled(host, site, path, gaps),
             **_demands(host, site, one, gaps),
@@ -251,6 +250,15 @@ def _flex(host: Host, path: str, gaps: Gaps) -> dict[str, Any]:
         "has_flex": True,
         "has_build_helper": bool(helper),
     }
+
+
+def _flex_import_error(host: Host, path: str, imports: Imports) -> str | None:
+    """Return why FlexAttention's module or its first call fails, empty if nothing is seen."""
+    if not path:
+        return None
+    file = host.join(path, "nn", "attention", "flex_attention.py")
+    more = (_FLEX_BACKEND,) if host.try_grep(file, f"from {_FLEX_BACKEND} ") else ()
+    return next(filter(None, (imports.error("torch", one) for one in (*FLEX, *more))), "")
 
 
 def _demands(host: Host, site: Site, one: Distribution | None, gaps: Gaps) -> dict[str, Any]:

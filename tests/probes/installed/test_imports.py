@@ -296,3 +296,32 @@ def test_a_triton_that_lacks_a_module_of_the_one_required(
     assert environment.fails("top")
     (environment.site / "triton" / "backends").mkdir()
     assert environment.imports("top").error("top", "top") == ""
+
+
+@pytest.mark.parametrize("setuptools", [True, False])
+def test_torch_takes_a_triton_that_cannot_be_imported_for_absent(
+    environment: Environment, setuptools: bool
+) -> None:
+    """Triton 2.1 imports setuptools. torch reaches its compiler by functorch, in its wheel too."""
+    either = "from triton.compiler.compiler import AttrsDescriptor\n"
+    guarded = (
+        "try:\n    import triton\n    there = True\nexcept ImportError:\n    there = False\n"
+        "if there:\n    try:\n        from triton.backends.compiler import AttrsDescriptor\n"
+        f"    except ImportError:\n        {either}"
+    )
+    environment.install(
+        "torch", "triton==3.2.0", init="", debugging="import functorch.compile", hints=guarded
+    )
+    (environment.site / "functorch").mkdir()
+    (environment.site / "functorch" / "__init__.py").write_text("")
+    (environment.site / "functorch" / "compile.py").write_text("import torch.hints\n")
+    modules = {"common/build": "import setuptools", "compiler/compiler": "x = 1"}
+    packages = {"common/__init__": "", "compiler/__init__": ""}
+    environment.install(
+        "triton", version="2.1.0", init="from .common import build", **modules, **packages
+    )
+    if setuptools:
+        environment.install("setuptools", init="")
+    said = forward(environment.imports("torch", "triton").error("torch", "torch.debugging"))
+    assert said.startswith("torch/hints.py imports AttrsDescriptor") == setuptools
+    assert environment.fails("torch.debugging") == setuptools

@@ -117,6 +117,26 @@ def test_wheel_from_pypi() -> None:
     assert set(gaps) == {"torch.cubins", "torch.ptx", "torch.missing_libraries"}
 
 
+def test_what_flex_attention_imports_when_it_is_called() -> None:
+    """Only releases whose file names the module import it; triton 2.1 lacks what it needs."""
+    backend = "torch._dynamo.backends.debugging"
+    parts = (
+        distribution("torch", "2.6.0", requires=("triton==3.2.0",)),
+        distribution("triton", "2.1.0"),
+        {
+            f"{SITE}/torch/_dynamo/__init__.py": "",
+            f"{SITE}/torch/_dynamo/backends/__init__.py": "",
+            f"{SITE}/torch/_dynamo/backends/debugging.py": "import triton.backends\n",
+            f"{SITE}/triton/__init__.py": "",
+        },
+    )
+    calls = FLEX + f"    from {backend} import (\n        x,\n    )\n"
+    found, _ = read(*parts, package("2.6.0+cu124", flex=calls, cuda="'12.4'"))
+    assert "triton.backends, which triton 2.1.0 lacks" in (found.flex_import_error or "")
+    found, _ = read(*parts, package("2.6.0+cu124", cuda="'12.4'"))
+    assert found.flex_import_error == ""
+
+
 def test_old_metadata_with_brackets() -> None:
     found, _ = read(
         distribution("torch", "2.4.1", requires=REQUIRES_24),

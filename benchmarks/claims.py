@@ -26,6 +26,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -142,6 +143,13 @@ class Command(NamedTuple):
     rule: str
     text: str
     failure: str
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether it failed because this machine does not reach PyTorch's own index."""
+        return "download.pytorch.org" in self.text and bool(
+            re.search("Name or service not known|[Ff]ailed to (fetch|resolve|lookup)", self.failure)
+        )
 
 
 class Breakage(NamedTuple):
@@ -354,8 +362,9 @@ def _run(copy: Path, lines: list[str]) -> str:
     The variables that it exports are kept, as in the shell of a user.
     """
     kept = copy / "variables"
+    script = "\n".join([*lines, f"env -0 > {shlex.quote(str(kept))}"])
     ran = subprocess.run(
-        ["bash", "-e"], input="\n".join([*lines, f"env -0 > {kept}"]), capture_output=True,
+        ["bash", "-e"], input=script, capture_output=True,
         text=True, timeout=LIMIT, check=False, cwd=copy,
     )  # fmt: skip
     if ran.returncode:
@@ -420,6 +429,14 @@ def _metadata_as(name: str, what: str, data: bytes | None) -> Breakage:
         path.unlink()
         if what == "a loop":
             path.symlink_to(path.name)
+        elif what == "a folder":
+            path.mkdir()
+        elif what == "half":
+            path.write_bytes(text[: text.index(b"\nVersion") + 1])
+        elif what == "without a version":
+            path.write_bytes(re.sub(rb"(?m)^Version: .*\n", b"", text))
+        elif what == "with CRLF":
+            path.write_bytes(text.replace(b"\n", b"\r\n"))
         elif what == "Latin-1":
             path.write_bytes(text.replace(b"\nSummary:", b"\nAuthor: Andr\xe9\nSummary:", 1))
         elif data is not None:
@@ -669,7 +686,7 @@ def _uninstalled(*names: str) -> Callable[[Path], bool]:
 
 
 def _uv(*arguments: str | Path) -> None:
-    subprocess.run(["uv", "pip", *arguments, "-q"], check=True, timeout=LIMIT)
+    subprocess.run(["uv", "pip", *arguments, "-q", "--no-build"], check=True, timeout=LIMIT)
 
 
 def _both(name: str, *ways: Callable[[Path], bool]) -> Breakage:
@@ -805,6 +822,103 @@ def _without_pyvenv(root: Path) -> bool:
         return False
     path.unlink()
     return True
+
+
+def _overlaid(what: str) -> Breakage:
+    """Install over the files of another release, as pip's --ignore-installed does."""
+
+    def apply(root: Path) -> bool:
+        if not (site(root) / what.partition("==")[0]).exists():
+            return False
+        python = root / "bin" / "python"
+        _uv("install", "-p", python, "--no-deps", "--target", root / "over", what)
+        # Copies with hard links share files with the base; so each file is replaced.
+        for path in (root / "over").rglob("*"):
+            target = site(root) / path.relative_to(root / "over")
+            if path.is_dir():
+                target.mkdir(exist_ok=True)
+            else:
+                target.unlink(missing_ok=True)
+                shutil.copy(path, target)
+        shutil.rmtree(root / "over")
+        return True
+
+    return Breakage(f"{what} installed over it", apply)
+
+
+def _folder(name: str) -> Callable[[Path], bool]:
+    """Put an empty folder that is called like a package into a folder of PYTHONPATH."""
+
+    def apply(root: Path) -> bool:
+        (root / "scripts" / name).mkdir(parents=True)
+        return True
+
+    return apply
+
+
+def _another_python(root: Path) -> bool:
+    """A folder with compiled packages for another Python."""
+    theirs = "3.12" if "python3.12" not in str(site(root)) else "3.11"
+    asked = ["--python-version", theirs, "--only-binary", ":all:", "--no-deps"]
+    python = root / "bin" / "python"
+    packages = ("numpy", "regex", "pyyaml", "pillow")
+    _uv("install", *asked, "-p", python, "--target", root / "other", *packages)
+    return True
+
+
+def _in_site(name: str, data: bytes) -> Callable[[Path], bool]:
+    """Put a file into site-packages."""
+
+    def apply(root: Path) -> bool:
+        (site(root) / name).write_bytes(data)
+        return True
+
+    return apply
+
+
+def _wrapped(root: Path) -> bool:
+    """Let the environment's python be a shell script that starts the real one."""
+    python = root / "bin" / "python"
+    python.rename(root / "bin" / "python.real")
+    real = str(root / "bin" / "python.real").replace("'", "'\\''")
+    python.write_text(f"#!/bin/sh\nexec '{real}' \"$@\"\n")
+    python.chmod(0o755)
+    return True
+
+
+def _newer_python(root: Path) -> bool:
+    """Let the environment's python be of the next minor version, as after a system's upgrade."""
+    ours = int(site(root).parent.name.removeprefix("python3."))
+    newer = shutil.which(f"python3.{ours + 1}")
+    if newer is None or not (root / "pyvenv.cfg").exists():
+        return False
+    for path in (root / "bin").glob("python*"):
+        path.unlink()
+    (root / "bin" / "python").symlink_to(newer)
+    return True
+
+
+def _extension_of_another(root: Path) -> bool:
+    """Let the name of torch's extension say another Python."""
+    path = next(site(root).glob("torch/_C.cpython-3*.so"), None)
+    if path is None:
+        return False
+    path.rename(path.with_name(re.sub(r"cpython-3\d+", "cpython-38", path.name)))
+    return True
+
+
+def _flash_without(what: str) -> Callable[[Path], bool]:
+    """Remove the extension of the substitute for flash-attn, or leave an empty file."""
+
+    def apply(root: Path) -> bool:
+        _flash("", "", "").apply(root)
+        path = next(site(root).glob("flash_attn_2_cuda*.so"))
+        path.unlink()
+        if what:
+            path.write_bytes(b"")
+        return True
+
+    return apply
 
 
 BREAKAGES = (
@@ -1121,6 +1235,241 @@ BREAKAGES = (
     _metadata_as("huggingface_hub", "missing", None),
     _metadata_as("accelerate", "a loop", None),
     _removed("transformers-[0-9]*.dist-info"),
+    # Listed for the runs of 27 November 2026 at noon
+    *(
+        _metadata_as(name, what, data)
+        for name, what, data in (
+            ("torch", "a folder", None),
+            ("diffusers", "half", None),
+            ("transformers", "without a version", None),
+            ("torchvision", "with CRLF", None),
+            ("torch", "with CRLF", None),
+            ("accelerate", "UTF-16", "Name: accelerate\nVersion: 1.0\n".encode("utf-16")),
+            ("torch", "UTF-16", "Name: torch\nVersion: 2.13.0\n".encode("utf-16")),
+        )
+    ),
+    *(
+        _overlaid(name)
+        for name in (
+            "transformers==4.46.3",
+            "numpy==1.26.4",
+            "huggingface_hub==0.30.2",
+            "diffusers==0.33.1",
+            "peft==0.10.0",
+        )
+    ),
+    *(
+        _install("--no-deps", *what.split())
+        for what in (
+            "huggingface_hub==2.4.0",
+            "huggingface_hub==1.0.1",
+            "transformers==4.57.6",
+            "transformers==5.24.0",
+            "transformers==4.44.2",
+            "tokenizers==0.22.1",
+            "tokenizers==0.19.1",
+            "diffusers==0.42.1",
+            "diffusers==0.36.0",
+            "peft==0.21.2",
+            "peft==0.17.1",
+            "accelerate==1.15.0",
+            "accelerate==0.34.2",
+            "torchao==0.15.0",
+            "bitsandbytes==0.43.1",
+            "triton==2.2.0",
+            "triton==3.2.0",
+            "triton==3.5.1",
+            "mpmath==1.4.0",
+            "scikit-learn==1.3.2 scipy==1.11.4 joblib threadpoolctl",
+            "pandas==2.0.3 python-dateutil pytz tzdata six",
+            "nvidia-nvjitlink-cu12==12.1.105",
+            "nvidia-cusparse-cu12==12.1.0.106",
+            "nvidia-cuda-nvrtc-cu12==12.1.105",
+            "nvidia-cudnn-cu13==9.20.0.48",
+            "torchvision==0.21.0",
+            "torchvision==0.26.0",
+            "torchaudio==2.8.0",
+            "torchaudio==2.9.1",
+            "xformers==0.0.23.post1",
+            "xformers==0.0.28.post3",
+            "xformers==0.0.34",
+            "kernels==0.17.2",
+            "safetensors==0.4.5",
+            "numpy==1.24.4",
+            "numpy==2.3.5",
+            "optimum-quanto==0.2.7 ninja",
+            "sageattention==1.0.6",
+        )
+    ),
+    *(
+        _install(*what.split())
+        for what in (
+            "-U transformers",
+            "-U diffusers",
+            "-U huggingface_hub",
+            "-U xformers",
+            "-U torchao",
+            "-U bitsandbytes",
+            "-U torchvision",
+            "-U accelerate peft",
+        )
+    ),
+    *map(
+        _without,
+        (
+            "urllib3",
+            "idna",
+            "charset_normalizer",
+            "h11",
+            "httpcore",
+            "rich",
+            "six",
+            "einops",
+            "shellingham",
+            "pygments",
+            "importlib_metadata",
+            "zipp",
+        ),
+    ),
+    *(
+        Breakage(
+            f"{name}.py in PYTHONPATH, more", _stray(name), (("PYTHONPATH", "{root}/scripts"),)
+        )
+        for name in (
+            "types",
+            "logging",
+            "copy",
+            "queue",
+            "tokenizers",
+            "transformers",
+            "triton",
+            "regex",
+            "PIL",
+            "inspect",
+            "accelerate",
+            "xformers",
+            "flash_attn",
+        )
+    ),
+    *(
+        Breakage(
+            f"an empty folder {name} in PYTHONPATH",
+            _folder(name),
+            (("PYTHONPATH", "{root}/scripts"),),
+        )
+        for name in ("torch", "diffusers", "triton")
+    ),
+    Breakage(
+        "packages of another Python in PYTHONPATH",
+        _another_python,
+        (("PYTHONPATH", "{root}/other"),),
+    ),
+    Breakage(
+        "an older nvJitLink in LD_LIBRARY_PATH",
+        _target("nvidia-nvjitlink-cu12==12.1.105"),
+        (("LD_LIBRARY_PATH", "{root}/other/nvidia/nvjitlink/lib"),),
+    ),
+    Breakage(
+        "an older cuDNN in LD_LIBRARY_PATH",
+        _target("nvidia-cudnn-cu12==9.1.0.70"),
+        (("LD_LIBRARY_PATH", "{root}/other/nvidia/cudnn/lib"),),
+    ),
+    *(
+        Breakage(
+            f"{name} without functions in front",
+            _library_in_front(name),
+            (("LD_LIBRARY_PATH", "{root}/front"),),
+        )
+        for name in (
+            "libstdc++.so.6",
+            "libcublas.so.12",
+            "libcublas.so.13",
+            "libnccl.so.2",
+            "libtorch_cpu.so",
+            "libz.so.1",
+        )
+    ),
+    Breakage(
+        "LD_PRELOAD of a library that is gone", lambda _: True, (("LD_PRELOAD", "{root}/gone.so"),)
+    ),
+    Breakage("a .pth file with an error", _in_site("broken.pth", b"import does_not_exist_here\n")),
+    Breakage("a binary .pth file", _in_site("binary.pth", bytes(range(1, 256)))),
+    Breakage("a sitecustomize.py that raises", _in_site("sitecustomize.py", b"raise KeyError(1)")),
+    Breakage("its python is a script", _wrapped),
+    Breakage("its python is of a newer minor version", _newer_python),
+    Breakage("torch's extension of another Python", _extension_of_another),
+    _flash("of two Pythons", "", ""),
+    Breakage("flash-attn without its extension", _flash_without("")),
+    Breakage("flash-attn with an empty extension", _flash_without("empty")),
+    _both(
+        "without RECORD of torch and INSTALLER",
+        _removed("torch-[0-9]*.dist-info/RECORD").apply,
+        _removed("torch-[0-9]*.dist-info/INSTALLER").apply,
+    ),
+    *map(
+        _removed,
+        (
+            "torchvision.libs",
+            "torchaudio/lib",
+            "xformers",
+            "xformers-*.dist-info",
+            "triton",
+            "triton-*.dist-info",
+            "nvidia/cu13",
+            "nvidia/nvshmem",
+            "nvidia/cuda_nvrtc",
+            "torch/include",
+            "torch/utils",
+            "torch/distributed",
+            "transformers/models",
+            "transformers/utils",
+            "tokenizers",
+            "safetensors",
+            "torch/_inductor",
+            "torch/nn/attention",
+            "accelerate/utils",
+        ),
+    ),
+    *(
+        _cut(name, part, how)
+        for name, part, how in (
+            ("transformers/__init__.py", 0, "empty"),
+            ("transformers/modeling_utils.py", 0.5, "cut in half"),
+            ("accelerate/__init__.py", 0, "empty"),
+            ("torch/lib/libtorch_cuda.so", 0, "empty"),
+            ("torch/lib/libtorch_cuda_linalg.so", 0.5, "cut in half"),
+            ("huggingface_hub/__init__.py", 0, "empty"),
+            ("torch/nn/attention/flex_attention.py", 0.5, "cut in half"),
+            ("nvidia/cu13/lib/libcublasLt.so.13", 0.5, "cut in half"),
+            ("nvidia/nccl/lib/libnccl.so.2", 0.5, "cut in half"),
+            ("xformers/ops/fmha/__init__.py", 0, "empty"),
+            ("yaml/_yaml*.so", 0, "empty"),
+            ("PIL/_imaging.*.so", 0.5, "cut in half"),
+            ("hf_xet/hf_xet*.so", 0.5, "cut in half"),
+            ("markupsafe/_speedups*.so", 0, "empty"),
+        )
+    ),
+    Breakage(
+        "then uv pip uninstall of torch's nvidia wheels",
+        _uninstalled("nvidia-cublas-cu12", "nvidia-cusparse-cu12", "nvidia-nvjitlink-cu12"),
+    ),
+    *(
+        Breakage(f"{name} uninstalled, more", _uninstalled(name))
+        for name in (
+            "nvidia-cuda-runtime-cu12",
+            "nvidia-nvtx-cu12",
+            "nvidia-cufile-cu12",
+            "nvidia-cufile",
+            "nvidia-nvjitlink",
+            "nvidia-cuda-cupti",
+            "nvidia-cudnn-cu13",
+            "sympy",
+            "torchvision",
+            "huggingface_hub",
+            "accelerate",
+            "cuda-toolkit",
+        )
+    ),
 )
 
 
@@ -1164,10 +1513,11 @@ def main() -> int:
     wrong = sum(len(one.wrong) for one in results)
     missed = sum(one.missed for one in results)
     commands = [command for one in results for command in one.commands]
+    unreachable = sum(one.unreachable for one in commands)
     worked = sum(not one.failure for one in commands)
     print(f"{len(results)} environments, {total} claims, {wrong} wrong, {missed} missed failures")
-    print(f"{len(commands)} commands, {worked} worked")
-    return 1 if wrong or worked < len(commands) else 0
+    print(f"{len(commands)} commands, {worked} worked, {unreachable} need an index out of reach")
+    return 1 if wrong or worked + unreachable < len(commands) else 0
 
 
 def _bases(options: argparse.Namespace, work: Path) -> Iterator[tuple[Path, str]]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from attn_doctor.explain.components import Component, component_table
 from attn_doctor.explain.failures import Failure
-from attn_doctor.explain.frames import Frame
 from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.messages import KnownMessage, owner_of_source
+from attn_doctor.rulebook.frames import Frame, passes_on
 
 #: Innermost frames that show what kind of work failed.
 _CLOSE = 2
@@ -68,7 +68,7 @@ def component_of(
     if indirect and (late := _further_up(failure, first)):
         return late
     # A program compiles other kernels too; the frames around it would name attention.
-    passed_on = [table.is_neutral(frame.path) for frame in failure.frames]
+    passed_on = [passes_on(frame.path) for frame in failure.frames]
     called = passed_on[-1:] == [True] and not all(passed_on)
     other = kind == "compile" and called and not attention
     last = [one for one in able if one.fallback and not other]
@@ -99,8 +99,8 @@ def _inmost(failure: Failure, components: Sequence[Component]) -> tuple[Componen
                 return one, frame
             if frame.native and one.is_named_in(frame.path.rsplit("/", 1)[-1]):
                 return one, frame
-        passes_on = component_table().is_neutral(frame.path) or _CALLER.search(frame.path)
-        if not frame.native and not passes_on:
+        passed_on = passes_on(frame.path) or _CALLER.search(frame.path)
+        if not frame.native and not passed_on:
             return None
     return None
 

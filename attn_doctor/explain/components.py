@@ -69,8 +69,6 @@ class ComponentTable(Struct, frozen=True):
 
     component: tuple[Component, ...]
     kind: tuple[Kind, ...]
-    neutral: tuple[str, ...]
-    """Patterns for files that only pass a call on."""
     unrelated: tuple[str, ...]
     """Patterns for messages that are not about attention, whatever component is in them."""
     other_work: str
@@ -86,10 +84,6 @@ class ComponentTable(Struct, frozen=True):
         """The packages without a part in attention that a text names, in lower case."""
         pattern = rf"(?i)(?<![a-z0-9])(?:{'|'.join(self.other)})(?![a-z0-9])"
         return {name.lower() for name in re.findall(pattern, text)}
-
-    def is_neutral(self, path: str) -> bool:
-        """The file only passes a call on."""
-        return _found(self.neutral, path)
 
     def is_unrelated(self, message: str) -> bool:
         """The failure is not about attention."""

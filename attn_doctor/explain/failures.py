@@ -8,11 +8,11 @@ from itertools import groupby
 from typing import NamedTuple
 
 from attn_doctor.explain.components import component_table
-from attn_doctor.explain.frames import FRAME, Frame, frames_of
 from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.normalize import LogLine
 from attn_doctor.explain.survived import reports_another
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
+from attn_doctor.rulebook.frames import FRAME, Frame, frames_of
 
 #: Lines of a message that are read, and characters of it.
 _LINES, CHARACTERS = 40, 4000

@@ -13,13 +13,13 @@ from attn_doctor.explain.build_failure import at_its_compiler, failed_build
 from attn_doctor.explain.components import component_table
 from attn_doctor.explain.explanation import Guess
 from attn_doctor.explain.failures import AFTER, BUILD, CHARACTERS, LOOK_BACK, Failure, failures
-from attn_doctor.explain.frames import Frame, frames_of
 from attn_doctor.explain.guess_words import in_words
 from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.messages import known_message
 from attn_doctor.explain.normalize import LogLine, NormalizedLog
 from attn_doctor.explain.survived import reports_another, survived
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
+from attn_doctor.rulebook.frames import Frame, frames_of
 
 #: Lines of a log that is only a message, as a person types one.
 _TYPED = 5

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from attn_doctor.explain.components import Component, Kind, component_table
 from attn_doctor.explain.explanation import Guess
 from attn_doctor.explain.failures import Failure
-from attn_doctor.explain.frames import Frame
 from attn_doctor.explain.messages import KnownMessage
 from attn_doctor.explain.symptom_match import excerpt
 from attn_doctor.explain.wanted import wanted_in_words
 from attn_doctor.findings import Fix, Safety
+from attn_doctor.rulebook.frames import Frame
 
 #: How messages write the value that was found and the one that was wanted.
 _GOT = r",? (?:but |and )?(?:got|found|received|you have) (?P<seen>\([^)\n]{0,80}\)|[^;\n(]{1,80})"

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from attn_doctor.explain.components import component_table
-from attn_doctor.explain.frames import Frame, frames_of
 from attn_doctor.explain.tracebacks import LineKind, Position
+from attn_doctor.rulebook.frames import Frame, frames_of, raising
 from attn_doctor.rulebook.packages import is_named, package_of
 from attn_doctor.rulebook.rule import Rule
 
@@ -35,8 +35,7 @@ class Raised(Struct, frozen=True):
     @property
     def frame(self) -> Frame | None:
         """The innermost frame that does not only pass the call on; None if no frame is shown."""
-        table = component_table()
-        return next((one for one in reversed(self.frames) if not table.is_neutral(one.path)), None)
+        return raising(self.frames)
 
     @property
     def package(self) -> str:

@@ -17,6 +17,7 @@ from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
 from attn_doctor.redact import redact
 from attn_doctor.rulebook.patterns import keyword, plain_length, ways
 from attn_doctor.rulebook.rule import Rule, Way, one_blank
+from attn_doctor.rulebook.symptom_text import is_raised_by
 
 #: Occurrences of one symptom in a stretch of a log that are used.
 _MOST = 100
@@ -68,7 +69,6 @@ class Symptom:
         self.pattern = rule.symptoms[index].pattern
         self.near = rule.symptoms[index].near
         self.absent = rule.symptoms[index].absent
-        self.frame = rule.symptoms[index].frame
         self.ways = rule.symptom_ways[index] if rule.symptom_ways else ways(self.pattern)
 
     @cached_property
@@ -298,9 +298,9 @@ class SymptomSearch:
 
 def _is_raised_by(symptom: Symptom, exception: Raised) -> bool:
     """The exception can be one of the symptom's rule, by the frame that raised it."""
-    at = exception.frame
-    if symptom.frame and at is not None:
-        return re.search(symptom.frame, f"{at.path} {at.function} {at.code}") is not None
+    asked = symptom.rule.symptoms[symptom.index]
+    if asked.frame and exception.frame is not None:
+        return is_raised_by(asked, exception.frame)
     return not is_of_other_software(symptom.rule, exception)
 
 

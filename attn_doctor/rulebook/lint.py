@@ -25,6 +25,7 @@ from attn_doctor.rulebook.patterns import pattern_faults
 from attn_doctor.rulebook.rule import Claim, Example, Group, Rule, Symptom
 from attn_doctor.rulebook.rule_files import example_facts, read_rule, rule_paths
 from attn_doctor.rulebook.scaffold import unfilled
+from attn_doctor.rulebook.symptom_text import is_in
 from attn_doctor.rulebook.symptom_words import word_faults
 from attn_doctor.rulebook.texts import in_general
 
@@ -249,7 +250,7 @@ def _unlike(rule: Rule, by_id: Mapping[str, Rule]) -> Iterator[str]:
 
 def _recognising(rule: Rule, log: str) -> Iterator[str]:
     """The patterns of the symptoms that are in a log."""
-    return (symptom.pattern for symptom in rule.symptoms if symptom.is_in(log))
+    return (symptom.pattern for symptom in rule.symptoms if is_in(symptom, log))
 
 
 def _behind(id: str, requires: Mapping[str, Sequence[str]]) -> set[str]:
@@ -283,7 +284,7 @@ def example_fault(rule: Rule, example: Example) -> str:
 
 def symptom_fault(symptom: Symptom, line: str) -> str:
     """A sentence if a symptom does not match its example line; else empty."""
-    if symptom.is_in(line):
+    if is_in(symptom, line):
         return ""
     return f"symptom {symptom.pattern!r} does not match its own line {line!r}"
 

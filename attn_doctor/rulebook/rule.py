@@ -76,15 +76,6 @@ class Symptom(Struct, frozen=True, forbid_unknown_fields=True):
         """All its patterns; the first one decides which line is shown."""
         return (self.pattern, *self.near)
 
-    def is_in(self, text: str) -> bool:
-        """Whether all its patterns match in `text`, which is one failure."""
-        around = one_blank(text)
-        found = re.search(self.pattern, text) is not None
-        together = found and all(re.search(pattern, around) for pattern in self.near)
-        raised = not self.frame or 'File "' not in text or re.search(self.frame, around)
-        absent = not any(re.search(pattern, around) for pattern in self.absent)
-        return bool(together and raised and absent)
-
 
 def one_blank(text: str) -> str:
     """The text with one blank for each run of blanks and line ends, for `Symptom.near`."""

@@ -27,7 +27,7 @@ compiled = cache(re.compile)
 
 
 def matches(symptom: Symptom, text: str) -> bool:
-    """What `Symptom.is_in` says, with patterns that stay compiled."""
+    """What `symptom_text.is_in` says, with patterns that stay compiled."""
     around = one_blank(text)
     return (
         compiled(symptom.pattern).search(text) is not None

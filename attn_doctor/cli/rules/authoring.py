@@ -108,6 +108,7 @@ def new(
     from attn_doctor.rulebook import library
     from attn_doctor.rulebook.rule_files import is_id
     from attn_doctor.rulebook.scaffold import FILL_IN, scaffold
+    from attn_doctor.rulebook.symptom_text import is_in
     from attn_doctor.rulebook.texts import named
 
     if not is_id(id) or id.startswith(("tables/", "i18n/")):
@@ -125,7 +126,7 @@ def new(
         from attn_doctor.explain.draft_rule import failure
 
         line, facts = failure(from_log)
-    matching = [rule for rule in ours if any(symptom.is_in(line) for symptom in rule.symptoms)]
+    matching = [rule for rule in ours if any(is_in(symptom, line) for symptom in rule.symptoms)]
     cause = matching[0].cause if matching else FILL_IN
     write_new({path: scaffold(id, date.today(), line, cause, facts)}, folders=True)
     for rule in matching:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 # File "/a/b.py", line 7, in f · File "/a/b.py", line 7 in f (in the stack of a crash)
@@ -69,3 +70,20 @@ def _frames_as_printed(lines: Sequence[str]) -> Iterator[Frame]:
         )
         other = FRAME.match(code) or _RAISED_BELOW.match(code)
         yield Frame(path, number, function, "" if other else code.strip())
+
+
+def raising(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost frame that does not only pass the call on; None if no such frame is shown."""
+    return next((frame for frame in reversed(frames) if not passes_on(frame.path)), None)
+
+
+def passes_on(path: str) -> bool:
+    """The file only passes a call on, such as torch's dispatcher."""
+    return _passing().search(path) is not None
+
+
+@cache
+def _passing() -> re.Pattern[str]:
+    from attn_doctor.rulebook import library  # which reads rules, and so imports this module
+
+    return re.compile("|".join(library.tables()["components"]["neutral"]))

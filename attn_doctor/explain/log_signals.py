@@ -35,6 +35,9 @@ class LogSignals:
     fatal = _Pattern()
     progress = _Pattern()
     chosen = _Pattern()
+    not_found = _Pattern()
+    unreached = _Pattern()
+    reached = _Pattern()
 
     def __init__(self, table: Mapping[str, Sequence[str]]) -> None:
         self.table = table

@@ -14,9 +14,10 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from attn_doctor.explain.components import component_table
 from attn_doctor.explain.explanation import Confirmation, RankedCause
 from attn_doctor.explain.log_signals import log_signals
-from attn_doctor.explain.survived import gone_past, survived
+from attn_doctor.explain.survived import ABSENT, gone_past, survived
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
 from attn_doctor.explain.where_it_fits import there_are_no, where_it_fits
@@ -66,6 +67,8 @@ class LogEnd(Struct, frozen=True):
     """The first and the last line of each failure that the run survived."""
     gone_past: dict[str, int] = {}
     """For each process that ends in a traceback: a line at which it still went on."""
+    unreached: bool = False
+    """The installer read no index, so that it does not know what an index has."""
 
     def went_past(self, match: SymptomMatch) -> bool:
         """A process reported the match outside a failure, went on, and ended in another line."""
@@ -84,7 +87,7 @@ class LogEnd(Struct, frozen=True):
 def log_end(file: str, trace: TraceLog) -> LogEnd:
     """The exception in which a log ends, or a later line that ends the run in another way."""
     message = trace.last_message()
-    before, past = survived(trace), gone_past(trace)
+    before, past, unreached = survived(trace), gone_past(trace), _is_unreached(trace)
     progress = max(
         (line.number for line in trace.lines if log_signals().progress.search(line.text)), default=0
     )
@@ -98,15 +101,22 @@ def log_end(file: str, trace: TraceLog) -> LogEnd:
         None,
     )
     if fatal is not None and fatal.number > max((line.number for line in message), default=0):
-        return LogEnd(file, fatal.text, fatal.number, fatal.number, progress, before, past)
+        number = fatal.number
+        return LogEnd(file, fatal.text, number, number, progress, before, past, unreached)
     if not message:
         if any(log_signals().chosen.search(line.text) for line in trace.lines):
             # The program says which attention it uses, and nothing fails.
             progress = trace.lines[-1].number + 1
-        return LogEnd(file, progress=progress)
+        return LogEnd(file, progress=progress, unreached=unreached)
     numbers = [line.number for line in message]
     text = "\n".join(line.text for line in message)
-    return LogEnd(file, text, min(numbers), max(numbers), progress, before, past)
+    return LogEnd(file, text, min(numbers), max(numbers), progress, before, past, unreached)
+
+
+def _is_unreached(trace: TraceLog) -> bool:
+    signals = log_signals()
+    lines = [line.text for line in trace.lines]
+    return any(map(signals.unreached.search, lines)) and not any(map(signals.reached.search, lines))
 
 
 class _Evaluation(NamedTuple):
@@ -241,21 +251,19 @@ def _is_incidental(
 ) -> bool:
     """True for informational lines, and for lines before a failure that they do not explain."""
     signals = log_signals()
-    if signals.quoted.search(match.excerpt):
-        return True
-    if match.position.kind < LineKind.EXCEPTION and signals.passed.search(match.excerpt):
-        return True
-    if _is_note(match, rules[match.rule]) and _goes_on(match, ends):
+    if _reports_nothing(match, rules[match.rule], ends):
         return True
     harmless = signals.harmless.search(match.excerpt) is not None
-    if match.position.kind > LineKind.TEXT and not harmless:
+    optional = match.position.failure < 0 and rules[match.rule].cause in signals.optional_causes
+    if match.position.kind > LineKind.TEXT and not harmless and not optional:
         return False
     if not harmless and signals.benign.search(match.excerpt):
         return True
     for end in ends:
         if end.file != match.file or match.line >= end.first:
             continue
-        if not harmless and not signals.unrelated.search(end.text):
+        elsewhere = optional and _is_of_something_else(end.text)
+        if not harmless and not elsewhere and not signals.unrelated.search(end.text):
             continue
         explained = any(
             other.file == end.file and end.first <= other.line <= end.last for other in matches
@@ -263,6 +271,29 @@ def _is_incidental(
         if not explained and not _uses_up_memory(rules[match.rule].cause, end):
             return True
     return False
+
+
+def _reports_nothing(match: SymptomMatch, rule: Rule, ends: Sequence[LogEnd]) -> bool:
+    """The line quotes a failure, denies it, or is of a run that knows nothing of it or goes on."""
+    signals = log_signals()
+    if signals.quoted.search(match.excerpt):
+        return True
+    if match.position.kind < LineKind.EXCEPTION and signals.passed.search(match.excerpt):
+        return True
+    if signals.not_found.search(match.excerpt) and _read_no_index(match, ends):
+        return True
+    return _is_note(match, rule) and _goes_on(match, ends)
+
+
+def _read_no_index(match: SymptomMatch, ends: Sequence[LogEnd]) -> bool:
+    return any(end.file == match.file and end.unreached for end in ends)
+
+
+def _is_of_something_else(text: str) -> bool:
+    """The exception names neither attention nor something that is absent."""
+    return (
+        ":" in text and not component_table().is_about_attention(text) and not ABSENT.search(text)
+    )
 
 
 def _is_note(match: SymptomMatch, rule: Rule) -> bool:

@@ -32,7 +32,7 @@ _REPORTS_ANOTHER = re.compile(
 )
 #: A module cannot be imported, and what a program says later of one that it could not import.
 _NOT_IMPORTED = re.compile(r"\b(?:ImportError|ModuleNotFoundError|OSError|PackageNotFoundError)\b")
-_ABSENT = re.compile(
+ABSENT = re.compile(
     r"(?i:\bnot (?:be )?(?:defined|installed|available|found|imported|supported|callable"
     r"|compiled)\b|NoneType|\bcannot import\b|\bno module\b|\bhas no attribute\b|\bunavailable\b"
     r"|\brequires?\b|\bunknown\b|\bmissing\b|\binstall\b|\bunbound\b|\breferenced before\b"
@@ -140,7 +140,7 @@ class _Later:
     def __init__(self, failure: _Failure) -> None:
         self._message = failure.message
         self._plain = _plain(failure.text)
-        self._absent = _ABSENT.search(failure.message) is not None
+        self._absent = ABSENT.search(failure.message) is not None
         self._on_gpu = _STICKY.search(failure.message) is not None
 
     def follows(self, one: _Failure) -> bool:

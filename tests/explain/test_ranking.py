@@ -220,3 +220,42 @@ def test_a_note_on_what_is_used_instead_is_no_cause_of_a_run_that_goes_on(
     assert explained(note).matches
     assert not explained(f"{note}\n{run}").matches
     assert explained(f"Error: {note}\n{run}").matches
+
+
+NOT_FOUND = "ERROR: No matching distribution found for flash-attn==2.8.3"
+
+
+@pytest.mark.parametrize(
+    ("before", "explains"),
+    [
+        ("Looking in indexes: https://pypi.org/simple", True),
+        ("WARNING: Retrying after connection broken by 'NewConnectionError'", False),
+        ("$ pip install --no-index flash-attn==2.8.3", False),
+        (
+            "Retrying: connection broken by 'X'\nsatisfies flash-attn==2.9 (from versions: 2.8.3)",
+            True,
+        ),
+    ],
+)
+def test_an_installer_that_read_no_index_does_not_know_what_it_has(
+    rule: WriteRule, explained: Explain, before: str, explains: bool
+) -> None:
+    rule("a/b", "no-matching-wheel", NOT_FOUND)
+    assert bool(explained(f"{before}\n{NOT_FOUND}").matches) is explains
+
+
+@pytest.mark.parametrize(
+    ("message", "explains"),
+    [
+        ("RuntimeError: shape '[3]' is invalid for input of size 2", False),
+        ("AssertionError", True),
+        ("NameError: name 'kernel' is not defined", True),
+        ("RuntimeError: no attention kernel", True),
+    ],
+)
+def test_a_note_on_an_optional_package_does_not_explain_another_exception(
+    rule: WriteRule, explained: Explain, message: str, explains: bool
+) -> None:
+    rule("a/b", "package-not-installed", "the kernel package is not installed")
+    log = f"the kernel package is not installed\nTraceback (most recent call last):\n{message}"
+    assert bool(explained(log).matches) is explains

@@ -86,6 +86,7 @@ class Linking:
         self.binary = reader(host)
         self._offered: dict[str, Versions] = {}
         self._names: dict[str, frozenset[str]] = {}
+        self._searched: dict[str, tuple[str, ...]] = {}
         self._site = site
         self._torch = host.join(torch, "lib") if torch else ""
         self._first = loader.environment_folders(host)
@@ -296,11 +297,9 @@ class Linking:
         """Return the path of the library that the loader finds for `user`; empty if none."""
         if "/" in name:
             return name if self._host.is_file(name) else ""
-        origin = self._host.parent(self._host.real(user))
-        own = [_placed(folder, origin) for folder in (*binary.rpath, *binary.runpath)]
-        before, behind = (own, []) if binary.rpath else ([], own)
-        for folder in (*before, *self._first, *behind, *self._system):
-            folder = self._host.normal(folder)
+        if user not in self._searched:
+            self._searched[user] = self._folders(user, binary)
+        for folder in self._searched[user]:
             if name in self._list(folder):
                 place = self._host.join(folder, name)
                 # The loader passes over a library that is made for another processor.
@@ -310,6 +309,13 @@ class Linking:
                     continue
                 return place
         return ""
+
+    def _folders(self, user: str, binary: Binary) -> tuple[str, ...]:
+        """Return the folders in which the loader looks for what `user` needs, in its order."""
+        origin = self._host.parent(self._host.real(user))
+        own = [_placed(folder, origin) for folder in (*binary.rpath, *binary.runpath)]
+        before, behind = (own, []) if binary.rpath else ([], own)
+        return tuple(map(self._host.normal, (*before, *self._first, *behind, *self._system)))
 
     def _beside(self, name: str, package: str) -> str:
         """Return the library in the package itself, which can load it first."""

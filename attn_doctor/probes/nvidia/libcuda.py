@@ -84,7 +84,7 @@ def _cache(host: Host) -> tuple[dict[str, list[str]], str]:
         return {}, ran.why_not("ldconfig", LDCONFIG_SECONDS)
     mark = _MARKS.get(host.platform.machine, "")
     found: dict[str, list[str]] = {CUDA: [], NVML: []}
-    for line in ran.out.splitlines():
+    for line in ran.out.splitlines() if any(name in ran.out for name in found) else ():
         # 	libcuda.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libcuda.so.1
         left, arrow, path = line.strip().partition(" => ")
         name, _, kind = left.partition(" ")

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import attn_doctor
-from attn_doctor.findings import Diagnosis, Severity
+from attn_doctor.findings import Diagnosis, Severity, Verdict
 from attn_doctor.render.findings.text import text
 from attn_doctor.render.grouping import exit_code, tally
 from attn_doctor.render.terminal import Terminal, clean
@@ -84,6 +84,14 @@ def test_quiet_leaves_out_the_machine_and_notes() -> None:
         "✗ 1 error, 1 warning, 1 note  (42 rules for machines, 0.12 s)\n\n✗ Driver"
     )
     assert NOTE.title not in shown
+
+
+def test_quiet_keeps_what_is_simulated_and_the_required_backends() -> None:
+    ready = replace(OLD_DRIVER, rule="required/native", title="native is ready", verdict=Verdict.OK)
+    facts = replace(HEALTHY.facts, simulated=("NVIDIA H100", "torch 2.9.1"))
+    shown = text(replace(HEALTHY, facts=facts, findings=(ready,)), Terminal(), quiet=True)
+    assert "✓ native is ready, as required" in shown
+    assert "simulated NVIDIA H100, torch 2.9.1" in shown
 
 
 def test_verbose_adds_evidence_cause_and_context() -> None:

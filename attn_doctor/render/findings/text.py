@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from attn_doctor.backends.readiness import Readiness
-from attn_doctor.findings import Because, Diagnosis, Severity
+from attn_doctor.findings import Because, Diagnosis, Severity, Verdict
 from attn_doctor.render.definition_list import fix_lines, labelled, titled
 from attn_doctor.render.findings.summary import blocks, caveats, opening
 from attn_doctor.render.grouping import (
@@ -61,8 +61,10 @@ def text(
         lines += _answers(configs, terminal)
     else:
         lines += [] if quiet else opening(diagnosis.facts, terminal)
-        lines += [*_verdict(diagnosis, terminal), ""]
-    if not (asked or quiet):
+        lines += [*_verdict(diagnosis, terminal), *_met(diagnosis, terminal), ""]
+    if asked or quiet:
+        lines += _simulated(diagnosis.facts, terminal)
+    else:
         lines += _top(diagnosis, terminal, backends, configs, unread)
     folded: list[str] = []
     every = problems(diagnosis)
@@ -89,6 +91,23 @@ def text(
     else:
         lines += _next_steps(diagnosis, terminal)
     return terminal.page(lines)
+
+
+def _met(diagnosis: Diagnosis, terminal: Terminal) -> Iterator[str]:
+    """The backends that must be ready and are."""
+    for one in diagnosis.findings:
+        if one.verdict is Verdict.OK and one.rule.startswith("required/"):
+            mark = terminal.style("✓", "bold", "green")
+            yield f"{mark} {terminal.say(one.title)}, {terminal.say('as required')}"
+
+
+def _simulated(facts: Facts, terminal: Terminal) -> Iterator[str]:
+    """What was not seen here but assumed, where the machine is not described."""
+    if facts.simulated:
+        yield from terminal.beside(
+            terminal.pad("simulated", _LABEL), clean(", ".join(facts.simulated)), _LABEL
+        )
+        yield ""
 
 
 def _limits(diagnosis: Diagnosis, policy: str, terminal: Terminal) -> Iterator[str]:

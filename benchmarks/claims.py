@@ -344,7 +344,8 @@ def findings(copy: Path) -> dict[str, list[list[str]]]:
         [sys.executable, "-m", "attn_doctor", *asked],
         capture_output=True, text=True, timeout=LIMIT, check=False, cwd=os.sep,
     )  # fmt: skip
-    if ran.returncode not in (0, 1):
+    # No Python starts with a types.py in PYTHONPATH, attn-doctor's own neither.
+    if ran.returncode not in (0, 1) or not ran.stdout.startswith("{"):
         return {}
     found: dict[str, list[list[str]]] = {}
     for problem in json.loads(ran.stdout)["problems"]:

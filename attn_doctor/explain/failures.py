@@ -42,7 +42,9 @@ _REPORTS = (
     r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|\bException raised from \w"
     # The compiler and the linker of Microsoft.
     r"|\berror (?:LNK|C)\d{4}\b"
-    r"|\bterminate called after throwing\b|\bnvcc fatal\b"
+    r"|\bterminate called after throwing\b|\bnvcc fatal\b|\bUNREACHABLE executed at\b"
+    # A library that cannot be loaded.
+    r"|\.so(?:\.\d+)*: (?:cannot open shared object|undefined symbol)|\bDLL load failed\b"
     # A place in sources of C++, and what fails there.
     r"|\.(?:cu|cuh|cpp|cc|h|hpp)[:(]\d+\b.{1,200}\b(?:cannot|[Uu]nsupported|[Ff]ailed|[Ii]nvalid)\b"
 )
@@ -57,6 +59,8 @@ _EXECUTING = re.compile(r"Error occurred when executing [^:]{1,80}:\s*$")
 #: How a shell reports that a program died, and torch's message before the place of an exception.
 _DIED = re.compile(r"\s*(?:\S+ line \d+: +\d+ )?(?:Aborted|Abort trap|Segmentation fault)\b")
 _CUDA = re.compile(r"(?:\w+Error: )?(?:CUDA|HIP) [Ee]rror: ")
+#: LLVM prints the reason on the line before.
+_UNREACHABLE = re.compile(r"UNREACHABLE executed at ")
 #: Lines between torch's message and the place of its exception.
 _HINTS = 8
 #: What torch's tracer writes before the frames of the program that it traced.
@@ -114,8 +118,9 @@ def _chain(
     trace: TraceLog, chain: Sequence[tuple[LogLine, Position]], below: tuple[Frame, ...]
 ) -> Iterator[Failure]:
     """The exceptions of a chain, its root first. `below`: frames of a traceback without one."""
-    for _, link in groupby(chain, key=lambda entry: entry[1].link):
-        failure = _exception(list(link), below)
+    for _, entries in groupby(chain, key=lambda entry: entry[1].link):
+        link = list(entries)
+        failure = _exception(link, below)
         if failure is None:
             continue
         # IPython's frames have no header, so that they do not belong to the failure.
@@ -123,18 +128,19 @@ def _chain(
         frames = failure.frames or tuple(
             frames_of([one.text for one in trace.lines[max(0, at - LOOK_BACK) : at]])
         )
-        near = "" if frames else _around(trace, at)
+        near = "" if frames else _around(trace, trace.lines.index(link[0][0]), at)
         traced = any(_TRACED in one.text for one in trace.lines[at : at + _LINES])
         if traced and frames != below:
             frames = (*frames, *below)
         yield failure._replace(frames=frames, near=near, traced=traced)
 
 
-def _around(trace: TraceLog, at: int) -> str:
-    """The lines around one, the nearest first, without those that say what a program does."""
-    near = (*range(max(0, at - NEAR), at), *range(at + 1, min(len(trace.lines), at + 1 + AFTER)))
+def _around(trace: TraceLog, first: int, at: int) -> str:
+    """The lines around some, the nearest first, without those that say what a program does."""
+    after = range(at + 1, min(len(trace.lines), at + 1 + AFTER))
+    near = (*range(max(0, first - NEAR), first), *after)
     said = {i for i in near if trace.lines[i].stamped and trace.positions[i].kind is LineKind.TEXT}
-    nearest = sorted(near, key=lambda i: abs(i - at))
+    nearest = sorted(near, key=lambda i: first - i if i < first else i - at)
     return "\n".join(trace.lines[i].text for i in nearest if i not in said)
 
 
@@ -188,7 +194,9 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[Frame, ...]) -> Iterat
             if line.number < trace.lines[index].number:
                 stack = trace.lines[trace.lines.index(line) : index + (LOOK_BACK if stack else 1)]
             frames = open_frames or tuple(frames_of([one.text for one in stack]))
-            yield Failure(line, line.text.strip()[:CHARACTERS], frames, _around(trace, index))
+            said = f"{line.text}\n{text}" if _UNREACHABLE.match(text) else line.text
+            near = _around(trace, index, index)
+            yield Failure(line, said.strip()[:CHARACTERS], frames, near)
 
 
 def _said_by(lines: Sequence[LogLine], index: int) -> LogLine:
@@ -196,6 +204,9 @@ def _said_by(lines: Sequence[LogLine], index: int) -> LogLine:
     text = lines[index].text
     if _EXECUTING.match(text):
         return next((line for line in lines[index + 1 :] if line.text.strip()), lines[index])
+    if _UNREACHABLE.match(text):
+        above = (line for line in lines[max(0, index - AFTER) : index][::-1] if line.text.strip())
+        return next(above, lines[index])
     if _RAISED.search(text) or _DIED.match(text):
         before = lines[max(0, index - LOOK_BACK) : index][::-1]
         said = (line for line in before if _WHAT.match(line.text))

@@ -33,13 +33,13 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
         known = known_message(failure.message, tuple(frame.path for frame in failure.frames))
         component, frame = component_of(failure, known)
         beside = component_beside(failure)
+        kind = component_table().kind_of(failure.message).id
+        if kind in ("build", "compile"):
+            failure = at_its_compiler(failure, log.lines)
         if component is not None:
-            compiling = component_table().kind_of(failure.message).id == "build"
-            if component.fallback and frame is None and beside is not None and not compiling:
+            if component.fallback and frame is None and beside is not None and kind != "build":
                 component = beside
             shown = _at_its_frame(failure, frame, log.lines)
-            if compiling:
-                shown = at_its_compiler(shown, log.lines)
             return in_words(name, shown, component, frame, known)
         if near is None and beside is not None:
             near = in_words(name, failure, beside, None, known)

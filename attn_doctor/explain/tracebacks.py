@@ -38,6 +38,12 @@ _ERROR = re.compile(
     r"|Segmentation fault|cannot|Cannot|could not|Could not|not found|undefined symbol"
     r"|Exception during processing)\b"
 )
+#: Triton's compiler quotes its source, of at most so many lines, marks a place and says the reason.
+_QUOTES, _QUOTED, _MARK = (
+    re.compile(r"\bCompilationError: at \d+:\d+"),
+    200,
+    re.compile(r"\s*\^\s*$"),
+)
 #: The end of a failed build, for any reason.
 _BUILD_END = re.compile(
     r"subprocess-exited-with-error|metadata-generation-failed|Failed building wheel|did not run"
@@ -158,6 +164,10 @@ class _Walker:
         self.indent = 0
         """Indent of the frames of the open traceback; their code is indented further."""
         self.message = 0
+        self.quoted = 0
+        """Lines of source that may follow."""
+        self.reason = False
+        """The next line says why the source is wrong."""
         self.rank = ""
         self.launchers: set[int] = set()
         """Failures that only report the failure of another process."""
@@ -168,6 +178,8 @@ class _Walker:
             self.rank, self.open, self.chained, self.message = line.rank, False, False, 0
         text = line.text
         indent = len(text) - len(text.lstrip())
+        if self.quoted and self._quotes(text):
+            return self._at(LineKind.MESSAGE)
         if _HEADER in text:
             return self._begin(indent + 2)
         if _HANDLING in text or _DIRECT in text:
@@ -182,6 +194,16 @@ class _Walker:
             return self._at(LineKind.NOISE)
         return self._named(line, indent)
 
+    def _quotes(self, text: str) -> bool:
+        """The line belongs to the source in the message of a compiler."""
+        self.quoted -= 1
+        if _MARK.match(text):
+            self.quoted, self.reason, self.message = 0, True, _MESSAGE
+        elif _HEADER in text or _FRAME.match(text) or _EXCEPTION.search(text):
+            self.quoted = 0
+            return False
+        return True
+
     def _named(self, line: LogLine, indent: int) -> Position:
         text = line.text
         if _LAUNCHER.search(text):
@@ -192,9 +214,10 @@ class _Walker:
         if _STACK.match(text) or _BUILD_END.search(text):
             return self._at(LineKind.NOISE)
         if _EXCEPTION.search(text) and not _WARNING.search(text):
-            if not self.open:
+            if not self.open and not self.reason:
                 self._begin(indent)
-            self.open, self.message = False, _MESSAGE
+            self.open, self.message, self.reason = False, _MESSAGE, False
+            self.quoted = _QUOTED if _QUOTES.search(text) else 0
             return self._at(LineKind.EXCEPTION)
         return self._other(line)
 

@@ -299,6 +299,10 @@ def test_a_lost_connection_does_not_hide_the_failure_before_it(
             "natten",
         ),
         ("/src/aten/src/ATen/native/cudnn/MHA.cpp:748: Assertion `ok' failed.", "cudnn"),
+        (
+            "[TensorRT-LLM][ERROR] Assertion failed: no (/cpp/tensorrt_llm/kernels/contextFusedMultiHeadAttention/fmhaRunner.cpp:87)",
+            "tensorrt-llm",
+        ),
     ],
 )
 def test_the_file_that_a_message_names(
@@ -307,6 +311,48 @@ def test_the_file_that_a_message_names(
     found = guessed(f"start\n{log}\nAborted (core dumped)\n")
     assert found is not None
     assert (found.component, found.line) == (component, 2)
+
+
+def test_a_library_that_cannot_be_loaded_is_reported_without_an_exception(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    found = guessed(
+        "Loading extension module evoformer_attn...\n"
+        "[Rank 0]7pzb /home/me/.cache/evoformer_attn.so: cannot open shared object file: No such file:\n"
+        + HEAD
+        + '  File "/app/run.py", line 187, in main\n    predict(data)\n'
+    )
+    assert found is not None
+    assert (found.component, found.line) == ("deepspeed", 2)
+
+
+def test_an_assembler_is_shown_at_its_first_error(guessed: Callable[[str], Guess | None]) -> None:
+    found = guessed(
+        'FLASHINFER_CUDA_ARCH_LIST: "8.0 12.0"\n'
+        "ptxas /tmp/a.ptx, line 15870; error   : Instruction 'cvt with .e2m1x2' not supported\n"
+        "ptxas fatal   : Ptx assembly aborted due to errors\n"
+    )
+    assert found is not None
+    assert (found.component, found.line) == ("flashinfer", 2)
+
+
+def test_llvm_says_the_reason_above(guessed: Callable[[str], Guess | None]) -> None:
+    found = guessed(
+        "start\nUnsupported conversion from bf16 to f16\n\nUNREACHABLE executed at "
+        "/project/lib/Conversion/TritonGPUToLLVM/ElementwiseOpToLLVM.cpp:816!\nAborted\n"
+    )
+    assert found is not None
+    assert (found.component, found.line) == ("triton", 2)
+
+
+def test_triton_says_the_reason_below_the_source(guessed: Callable[[str], Guess | None]) -> None:
+    source = "".join(f"    x{n} = tl.load(p)\n\n" for n in range(20))
+    found = guessed(
+        "out = spas_sage2_attn_meansim_cuda(q, k, v)\n\n"
+        f'CompilationError: at 33:37:\n{source}       ^\nTypeError("sum() got it")\n'
+    )
+    assert found is not None
+    assert (found.component, found.line) == ("sparge", 45)
 
 
 def test_the_stack_between_a_message_and_the_end_of_a_process(

@@ -357,3 +357,15 @@ def test_an_exception_without_frames_is_a_failure_too() -> None:
         "RuntimeError: no kernel",
         "more",
     ]
+
+
+def test_a_compiler_quotes_its_source() -> None:
+    quoted = (
+        "triton.compiler.errors.CompilationError: at 3:7:\n    x = 1\n\n    y = x +\n       ^\n"
+    )
+    found = places(f"{HEAD}{quoted}ValueError('no')\nend")
+    assert found["y = x +"].kind is LineKind.MESSAGE
+    assert found["ValueError('no')"] == Position(LineKind.EXCEPTION, 0)
+    # It may end before the reason.
+    found = places(f"{HEAD}{quoted[:-9]}{HEAD}KeyError: 'a'")
+    assert found["KeyError: 'a'"] == Position(LineKind.EXCEPTION, 1)

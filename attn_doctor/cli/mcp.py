@@ -14,6 +14,7 @@ from typing import Any, Literal
 from attn_doctor._version import __version__
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.processes import run
+from attn_doctor.shell.commands import line
 
 #: Seconds that a tool may take; `plan` asks an installer, which may use the network.
 _SECONDS = 300
@@ -43,7 +44,7 @@ def _server() -> Any:
     except ImportError:
         raise AttnDoctorError(
             "the server needs the package mcp 2.3 or newer, in the environment of attn-doctor:"
-            f" {sys.executable} -m pip install --upgrade mcp"
+            f" {line([sys.executable, '-m', 'pip', 'install', '--upgrade', 'mcp'])}"
         ) from None
     server = MCPServer("attn-doctor", instructions=_INSTRUCTIONS, version=__version__)
     for tool in (check, explain, backends, plan):

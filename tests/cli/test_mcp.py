@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from attn_doctor.cli.mcp import mcp
+from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import to_json
 from tests.command import process
 from tests.render.sample import FACTS
@@ -62,3 +64,11 @@ def test_without_the_package_it_says_what_to_install(tmp_path: Path) -> None:
     ended = process("mcp", PYTHONPATH=str(tmp_path))
     assert ended.returncode == 2
     assert "needs the package mcp" in ended.stderr
+
+
+@pytest.mark.posix
+def test_its_command_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    monkeypatch.setattr(sys, "executable", "/opt/my tools/python")
+    with pytest.raises(AttnDoctorError, match="'/opt/my tools/python' -m pip install"):
+        mcp()

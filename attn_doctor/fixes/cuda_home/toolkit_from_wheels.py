@@ -26,6 +26,7 @@ from attn_doctor.fixes.installers import installer_environment, run
 from attn_doctor.fixes.journal import MARKER, Journal, alive
 from attn_doctor.host import Host
 from attn_doctor.probes.toolchain import cuda_root
+from attn_doctor.shell.commands import line
 
 #: Parts of `cuda-toolkit` that compile, and those that torch's own headers and extensions include.
 COMPILING = ("nvcc", "crt", "nvvm", "cudart", "cccl", "nvrtc", "nvtx", "profiler")
@@ -97,7 +98,8 @@ def _installer(facts: Facts) -> tuple[str, ...]:
     if python.path and python.uv:
         return (python.uv, "pip", "install", "--python", python.path)
     raise AttnDoctorError(
-        f"{python.path} has no pip, and there is no uv; `{python.path} -m ensurepip` installs pip"
+        f"{python.path} has no pip, and there is no uv;"
+        f" `{line([python.path or 'python', '-m', 'ensurepip'])}` installs pip"
     )
 
 

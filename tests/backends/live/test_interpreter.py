@@ -161,6 +161,7 @@ def test_a_server_may_fail_to_start(
         assert verdict_of(run(one, "good")).verdict is verdict
 
 
+@pytest.mark.native
 def test_a_server_may_hang(folder: Path, tmp_path: Path) -> None:
     with server(folder, tmp_path, "failing_hang", patience=8.0) as one:
         assert not one.ready()

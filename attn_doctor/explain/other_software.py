@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from attn_doctor.explain.components import component_table
 from attn_doctor.explain.tracebacks import LineKind, Position
-from attn_doctor.rulebook.frames import Frame, frames_of, raising
+from attn_doctor.rulebook.frames import Frame, frames_of, passes_on, raising
 from attn_doctor.rulebook.packages import is_named, package_of
 from attn_doctor.rulebook.rule import Rule
 
@@ -23,6 +23,8 @@ _INSTALLED = re.compile(r"(?:site|dist)-packages/(?P<package>[A-Za-z_]\w*)")
 _CLOSE = 3
 #: Areas of rules that have the name of the one package that they are about.
 _OF_ONE_PACKAGE = frozenset({"fla", "flashinfer", "natten"})
+#: Areas of rules about attention alone, whose messages other kernels print too.
+_OF_ATTENTION = frozenset({"flex"})
 
 
 class Raised(Struct, frozen=True):
@@ -46,7 +48,16 @@ class Raised(Struct, frozen=True):
     @property
     def innermost(self) -> str:
         """The message, and the frames next to it."""
-        close = (f"{one.path} {one.function} {one.code}" for one in self.frames[-_CLOSE:])
+        return self._with(self.frames[-_CLOSE:])
+
+    @property
+    def work(self) -> str:
+        """The message, and the innermost frames that do not only pass a call on."""
+        doing = [one for one in self.frames if not passes_on(one.path)]
+        return self._with(doing[-_CLOSE:])
+
+    def _with(self, frames: Sequence[Frame]) -> str:
+        close = (f"{one.path} {one.function} {one.code}" for one in frames)
         return "\n".join((self.message, *close))
 
 
@@ -62,10 +73,12 @@ def is_of_other_software(rule: Rule, one: Raised) -> bool:
     other = table.other_software(one.innermost)
     if other and not table.is_about_attention(one.message):
         return not any(name in words for name in other)
+    area, subject = rule.id.partition("/")[0], package_of(rule.id)
+    if area in _OF_ATTENTION and table.is_other_work(one.work):
+        return True
     package = one.package.lower()
     if not package or package in table.hosts or package in words:
         return False
-    area, subject = rule.id.partition("/")[0], package_of(rule.id)
     if subject:
         return not is_named(subject, one.innermost)
     return area in _OF_ONE_PACKAGE and area not in one.innermost.lower()

@@ -60,6 +60,28 @@ def test_a_failure_that_can_be_of_the_package(
     assert explained(traceback(*frames)).matches
 
 
+@pytest.mark.parametrize(
+    ("frames", "message", "other"),
+    [
+        ([("/work/mlp.py", "mlp_kernel(x)"), (f"{SITE}/triton/runtime/jit.py", "run()")], "", True),
+        (
+            [("/work/mine.py", "attention(x)"), (f"{SITE}/triton/runtime/jit.py", "run()")],
+            "",
+            False,
+        ),
+        ([TRAIN], "triton_tem_fused_addmm_relu_0", True),
+        ([TRAIN], "triton_tem_fused_flex_attention_0", False),
+        ([TRAIN], "", False),
+    ],
+)
+def test_other_kernels_print_what_those_of_attention_print(
+    rule: WriteRule, explained: Explain, frames: list[tuple[str, str]], message: str, other: bool
+) -> None:
+    rule("flex/a", "torch-cpu-only", "the device has no kernel for this launch")
+    found = explained(traceback(*frames, message=f"{MESSAGE} {message}")).matches
+    assert (not found) is other
+
+
 def test_a_message_about_attention_counts_wherever_it_is_raised(
     rule: WriteRule, explained: Explain
 ) -> None:

@@ -328,6 +328,10 @@ _FRAME = re.compile(
     r"[A-Z]\w{0,60}(?:Error|Exception): )"
     r"|[ \t]+(?=During handling of the above|The above exception was)"
 )
+#: A frame and its code. Web pages leave out `<module>`, as they take it for a tag.
+_WITH_CODE = re.compile(r'(File "[^"]+", line \d+, in (?!from |import )(?:\w+|<\w+>)) (\S.*)')
+#: Line ends in a cell of a table, each line of which may be set as code.
+_BREAK = re.compile(r"`?<br ?/?>`?")
 #: Characters that look like ASCII ones, also the quotes in messages of other languages.
 _ALIKE: dict[int, str] = str.maketrans(
     {
@@ -367,9 +371,25 @@ def unwrap(line: str) -> Sequence[str]:
             return found
     if "\\n" in line and (_TRACEBACK in line or line.count("\\n  ") > 1):
         return [_QUOTE.sub(r"\1", part) for part in _ESCAPED.split(line)]
-    if "(most recent call last):" in line and _FOLDED.search(line):
-        return ["  " + part if part.startswith("File") else part for part in _FRAME.split(line)]
+    if line.count("<br") > 1:
+        first, *middle, last = _BREAK.split(line)
+        cell = first.rsplit("| ", 1)[-1] if first.lstrip().startswith("|") else first
+        return [cell.lstrip("`"), *middle, last.rstrip("`| ")]
+    folded = "(most recent call last):" in line and _FOLDED.search(line)
+    if folded or line.count('File "') > 1:
+        return [one for part in _FRAME.split(line) for one in _frame(part)]
     return (line,)
+
+
+def _frame(part: str) -> Iterator[str]:
+    """A frame that lost its line end, and its line of code; any other part as it is."""
+    if not part.startswith("File"):
+        yield part
+    elif match := _WITH_CODE.fullmatch(part):
+        yield f"  {match[1]}"
+        yield f"    {match[2]}"
+    else:
+        yield f"  {part}"
 
 
 def _record(line: str) -> list[str]:

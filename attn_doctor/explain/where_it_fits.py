@@ -6,7 +6,9 @@ not know them. A fact without words here keeps its name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
 
 from attn_doctor.rulebook.conditions import Condition
 from attn_doctor.rulebook.texts import phrase
@@ -46,6 +48,9 @@ _NAMES = {
     "torch.newest_release": "the newest torch",
     "xformers.index": "the index with xformers",
 }
+#: The GPUs of NVIDIA up to a generation. A list that begins with these has a shorter name.
+_SMS = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
+_FIRST = 3
 #: How an operator reads.
 _ORDERS = {"<": "is below", "<=": "is at most", ">": "is above", ">=": "is at least"}
 #: The lists of facts that a rule can go through, in a sentence.
@@ -66,12 +71,27 @@ def where_it_fits(conditions: Sequence[Condition]) -> str:
     systems = [one for one in conditions if one.fact == "system.os" and one.op in ("==", "in")]
     if len(systems) == len(conditions) == 1:
         return f"Do this only on {_values(systems[0])}."
-    return f"Do this only if {' and '.join(dict.fromkeys(map(_clause, conditions)))}."
+    shorter = (part for one in conditions for part in _shortened(one))
+    return f"Do this only if {' and '.join(dict.fromkeys(map(_clause, shorter)))}."
 
 
 def there_are_no(elements: str) -> str:
     """A sentence part that says that a list of facts is empty."""
     return f"there are no {_LISTS.get(elements, elements.replace('_', ' '))}"
+
+
+def _shortened(one: Condition) -> Iterator[Condition]:
+    """The condition; "at least 80" and the rest for a list of all GPUs before that, and others."""
+    values = one.value if isinstance(one.value, (list, tuple)) else ()
+    run = next((at for at, sm in enumerate(_SMS) if sm not in values), 0)
+    rest = [value for value in values if value not in _SMS[:run]]
+    named = one.fact in ("driver.best_sm", "gpu.sm") and run >= _FIRST
+    if not named or (one.op == "in" and rest):
+        yield one
+        return
+    yield replace(one, op="<" if one.op == "in" else ">=", value=_SMS[run])
+    if rest:
+        yield replace(one, value=rest)
 
 
 def _clause(one: Condition) -> str:

@@ -59,6 +59,8 @@ CARRIERS: dict[str, Carrier] = {
     "two launchers": _before("[default3]:[rank3]: "),
     "GitHub Actions": _before("2025-03-04T10:11:12.1234567Z ##[error]"),
     "a quoted mail": _before("> > "),
+    "a cell of a table": lambda log: f"| error | {log.rstrip().replace(chr(10), '<br>')} |\n",
+    "code in a cell": lambda log: f"| error | `{log.rstrip().replace(chr(10), '`<br />`')}` |\n",
     "colours": lambda log: "".join(f"\x1b[31m{line}\x1b[0m\n" for line in log.split("\n")),
     "colours without escape": lambda log: "".join(f"[31m{one}[0m\n" for one in log.split("\n")),
     "Windows' line ends": lambda log: log.replace("\n", "\r\n"),

@@ -81,6 +81,22 @@ def test_a_traceback_that_lost_its_line_ends_is_taken_apart() -> None:
     ]
 
 
+def test_a_part_of_a_traceback_that_lost_its_line_ends_is_taken_apart() -> None:
+    line = 'File "a.py", line 3, in f g() File "b.py", line 4, in g h() ValueError: no'
+    assert unwrap(line) == [
+        '  File "a.py", line 3, in f',
+        "    g()",
+        '  File "b.py", line 4, in g',
+        "    h()",
+        "ValueError: no",
+    ]
+
+
+def test_a_cell_of_a_table_is_taken_apart() -> None:
+    assert unwrap("| `pip` | `a b`<br>`c`<br/>`d` |") == ["a b", "c", "d"]
+    assert unwrap("| one | two<br>three |") == ("| one | two<br>three |",)
+
+
 def test_an_error_within_an_error_stays_on_its_line() -> None:
     said = "x.InductorError: LoweringException: AssertionError: target: flex_attention"
     line = f'Traceback (most recent call last): File "a.py", line 3, in f go() {said}'

@@ -30,6 +30,12 @@ from attn_doctor.rulebook.fact_catalogue import catalogue
         (['driver.vendor == ""'], "if the maker of the GPU is unknown"),
         (["driver.best_sm >= 80"], "if the SM of the best GPU is at least 80"),
         (["driver.best_sm not in [50, 52]"], "if the SM of the best GPU is not 50 or 52"),
+        (
+            ["driver.best_sm not in [50, 52, 53, 60, 61, 62, 70, 72, 75, 87, 110]"],
+            "if the SM of the best GPU is at least 80 and the SM of the best GPU is not 87 or 110",
+        ),
+        (["driver.best_sm in [50, 52, 53, 60]"], "if the SM of the best GPU is below 61"),
+        (["driver.best_sm in [50, 52, 53, 90]"], "if the SM of the best GPU is 50, 52, 53 or 90"),
         (['transformers.version < "5"'], "if the version of transformers is below 5"),
         # Without words of its own, a fact keeps its name.
         (["torch.from_pypi == true"], "if torch.from_pypi is yes"),

@@ -34,7 +34,7 @@ from attn_doctor.rulebook.evaluate import (
     verdict_on,
 )
 from attn_doctor.rulebook.packages import is_named, package_of, packages_installed
-from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule import FixFile, Rule
 from attn_doctor.rulebook.texts import fill_known
 
 _log = logging.getLogger(__name__)
@@ -417,19 +417,19 @@ def _fixes(rule: Rule, lookup: FactLookup, log: str) -> tuple[Fix, ...]:
     certain, possible = fitting_fixes(rule, lookup, log)
     fixes = {index: fill_fix(rule, index, lookup) for index in sorted((*certain, *possible))}
     said = tuple(
-        fix if index in certain else _where(fix, rule.fix_when[index], lookup)
+        fix if index in certain else _where(fix, rule.fixes[index], rule.fix_when[index], lookup)
         for index, fix in fixes.items()
         if index in certain or fix.run or fix.exports or fix.code or rule.fixes[index].manual
     )
     return said or tuple(fixes.values())
 
 
-def _where(fix: Fix, lines: Sequence[Condition], lookup: FactLookup) -> Fix:
-    """The fix; for a person to decide by what the facts do not tell, if it has a command."""
+def _where(fix: Fix, written: FixFile, lines: Sequence[Condition], lookup: FactLookup) -> Fix:
+    """The fix; for a person to decide by what the facts do not tell, if its command is known."""
     unknown = [
         line for line in lines if lookup.truth(line) is None and not line.op.startswith("is ")
     ]
-    if not unknown or not (fix.run or fix.exports):
+    if not unknown or (written.run and not fix.run):
         return fix
     manual = f"{fix.manual} {where_it_fits(unknown)}".strip()
     return replace(fix, safety=Safety.MANUAL, manual=manual)

@@ -541,8 +541,8 @@ def test_each_fix_says_where_it_fits(rule: WriteRule, tmp_path: Path) -> None:
             f"Look first. Do this only if {CPU_BUILD} and the driver's version is below 580.",
         ),
         ("variable", Safety.MANUAL, f"Do this only if {CPU_BUILD}."),
-        ("lines", Safety.MANUAL, ""),
-        ("by hand", Safety.MANUAL, "Ask."),
+        ("lines", Safety.MANUAL, f"Do this only if {CPU_BUILD}."),
+        ("by hand", Safety.MANUAL, f"Ask. Do this only if {CPU_BUILD}."),
         ("certain", Safety.ASK, ""),
         (
             "certain, without a fact",

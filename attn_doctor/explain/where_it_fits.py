@@ -26,6 +26,11 @@ _EITHER = {
     "system.container": ("it runs outside a container", "it runs in a container"),
     "incomplete.version": ("its version is unknown", "its version is known"),
     "xformers.index": ("no index has xformers for it", "an index has xformers for it"),
+    "python.pythonpath_kept": ("PYTHONPATH names nothing else", "PYTHONPATH names other folders"),
+    "torch.from_pypi": ("torch does not come from PyPI", "torch comes from PyPI"),
+    "torch.from_pythonpath": ("torch is not on PYTHONPATH", "torch is on PYTHONPATH"),
+    "torch.index_for_driver": ("no torch fits GPU and driver", "a torch fits GPU and driver"),
+    "torch.local": ("torch's version has no + in it", "torch's version has a + in it"),
     "torch.newest_index": ("no newer torch is known", "a newer torch is known"),
     "torch.index": ("torch's package index is unknown", "torch's package index is known"),
     "extension.requirement": ("its requirement is unknown", "its requirement is known"),
@@ -34,17 +39,22 @@ _EITHER = {
 _NAMES = {
     "build.cuda_major": "the CUDA release of the toolkit",
     "driver.best_sm": "the SM of the best GPU",
+    "driver.state": "the state of the driver",
     "driver.version": "the driver's version",
     "driver.vendor": "the maker of the GPU",
     "extension.package": "the extension's package",
     "gpu.sm": "the GPU's SM",
+    "gpus.count": "the number of GPUs",
     "gpu.min_nvcc": "the oldest nvcc for the GPU",
+    "library.source": "the place of the library",
     "python.base_prefix": "Python's folder",
     "python.environment": "the kind of Python environment",
     "system.arch": "the processor",
     "system.distribution": "the Linux distribution",
     "system.distribution_version": "its version",
+    "torch.cuda": "the CUDA version of torch",
     "torch.cuda_major": "the major CUDA version of torch",
+    "torch.index": "torch's package index",
     "torch.newest_release": "the newest torch",
     "xformers.index": "the index with xformers",
 }
@@ -105,10 +115,12 @@ def _clause(one: Condition) -> str:
         package, _, what = one.fact.partition(".")
         if what == "installed":
             return f"{package.replace('_', '-')} is {'not ' * (one.value is not equal)}installed"
+        if one.fact in _EITHER:
+            return _EITHER[one.fact][one.value is equal]
     if one.fact == "torch.build" and one.op in ("==", "in"):
         return f"torch is a {_values(one)} build"
-    if one.fact == "system.wsl" and one.value == 0 and one.op in ("==", "!=", ">"):
-        return "it is not WSL" if equal else "it is WSL"
+    if one.fact == "system.wsl" and one.op in ("==", "!=", ">"):
+        return f"it is WSL {one.value}" if one.value else f"it is {'not ' * equal}WSL"
     return _compared(one)
 
 

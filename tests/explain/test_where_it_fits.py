@@ -38,7 +38,9 @@ from attn_doctor.rulebook.fact_catalogue import catalogue
         (["driver.best_sm in [50, 52, 53, 90]"], "if the SM of the best GPU is 50, 52, 53 or 90"),
         (['transformers.version < "5"'], "if the version of transformers is below 5"),
         # Without words of its own, a fact keeps its name.
-        (["torch.from_pypi == true"], "if torch.from_pypi is yes"),
+        (["torch.debug == true"], "if torch.debug is yes"),
+        (["torch.from_pypi == false"], "if torch does not come from PyPI"),
+        (["system.wsl == 2"], "if it is WSL 2"),
     ],
 )
 def test_words(lines: list[str], expected: str) -> None:

@@ -151,6 +151,23 @@ class Linking:
                     return self._displaced(foreign[name], name, wanted)
         return self._lacking(users, foreign) if users else None
 
+    def wheels_that_lack(self) -> str:
+        """Return which library of a CUDA wheel needs a symbol that no loaded library has.
+
+        Empty if there is none, or if it is unknown.
+        """
+        folders = self._wheel_folders()
+        wheels = [one for one in self._loaded.values() if self._host.parent(one) in folders]
+        providers = tuple(dict.fromkeys((*self._loaded.values(), *self._always)))
+        try:
+            answers = self._host.lacking(dict.fromkeys(wheels, providers))
+        except OSError:
+            return ""
+        for path, answer in answers.items():
+            if answer.count and not answer.damaged:
+                return f"{_file(path)}: undefined symbol {answer.first[0]}"
+        return ""
+
     def _lacking(self, users: dict[str, list[str]], foreign: dict[str, str]) -> Displaced | None:
         """Return the first library in `foreign` without a symbol that only it could define."""
         providers = tuple(dict.fromkeys((*self._loaded.values(), *self._always)))
@@ -187,6 +204,7 @@ class Linking:
             self.torch_unclear = f"{self._torch} contains no readable {_TORCH_FIRST[-1]}"
             self.torch_faults += self._without_library()
         pending = [self._host.join(self._torch, name) for name in names]
+        wheels = self._wheel_folders()
         while pending:
             path = pending.pop(0)
             binary = self.binary(path)
@@ -204,10 +222,9 @@ class Linking:
                     absent[name] = None
                     continue
                 loaded[name] = place
-                # The libraries that CUDA libraries need are in the same folder; those of another
-                # folder can be taken from LD_LIBRARY_PATH.
-                foreign = self._first and not name.startswith(_GLIBC)
-                pending += [place] * bool(foreign or self._host.parent(place) == self._torch)
+                folder = self._host.parent(place)
+                follow = self._first or folder == self._torch or folder in wheels
+                pending += [place] * bool(follow and not name.startswith(_GLIBC))
         # The loader takes a library that was loaded before for another one.
         missing = [name for name in absent if name not in loaded]
         loaded |= self._second_try(missing)

@@ -189,7 +189,8 @@ def _symbols(host: Host, site: Site, linking: Linking, torch: str) -> str:
     except OSError:
         return ""
     name = "" if found.damaged else next(iter(found.first), "")
-    return f"libtorch_cuda.so: undefined symbol {name}; {', '.join(wheels)}" if name else ""
+    lacks = f"libtorch_cuda.so: undefined symbol {name}" if name else linking.wheels_that_lack()
+    return f"{lacks}; {', '.join(wheels)}" if lacks else ""
 
 
 # _C.cpython-312-x86_64-linux-gnu.so · _C.cp312-win_amd64.pyd

@@ -190,3 +190,44 @@ def test_a_cuda_wheel_of_another_version_lacks_a_symbol(
     assert installed.loads() is defined
     assert said.startswith("" if defined else "libtorch_cuda.so: undefined symbol ncclMemFree")
     assert bool(said) is not defined
+
+
+@pytest.mark.parametrize("defined", [True, False])
+def test_a_cuda_wheel_lacks_a_symbol_that_another_one_needs(
+    installed: Environment, defined: bool
+) -> None:
+    """nvidia-nvjitlink-cu12 12.1 beside torch 2.6: `undefined symbol: __nvJitLinkComplete_12_4`."""
+    nvidia = installed.site / "nvidia"
+    (installed.site / "link.map").write_text("libnvJitLink.so.12 { global: complete*; };\n")
+    version = f"-Wl,--version-script={installed.site / 'link.map'},-soname,libnvJitLink.so.12"
+    needed = 'extern "C" int complete_12_4() { return 0; }'
+    link = library(nvidia / "nvjitlink" / "lib" / "libnvJitLink.so.12", needed, version)
+    cusparse = library(
+        nvidia / "cusparse" / "lib" / "libcusparse.so.12",
+        'extern "C" int complete_12_4(); int sparse() { return complete_12_4(); }',
+        "-Wl,-soname,libcusparse.so.12", f"-L{link.parent}", "-l:libnvJitLink.so.12",
+        "-Wl,-rpath,$ORIGIN/../../nvjitlink/lib,-z,now",
+    )  # fmt: skip
+    if not defined:
+        library(link, 'extern "C" int complete_12_1() { return 0; }', version)
+    library(
+        installed.lib / "libtorch_cuda.so", "int torch_cuda() { return 0; }",
+        "-Wl,--no-as-needed,--allow-shlib-undefined", f"-L{cusparse.parent}",
+        "-l:libcusparse.so.12", "-Wl,-rpath,$ORIGIN/../../nvidia/cusparse/lib",
+    )  # fmt: skip
+    library(
+        installed.lib / "libtorch_python.so", "int torch_python() { return 0; }",
+        "-Wl,--no-as-needed,--allow-shlib-undefined", f"-L{installed.lib}", "-ltorch_cuda",
+        "-Wl,-rpath,$ORIGIN",
+    )  # fmt: skip
+    for name, release, needs in (
+        ("torch", "2.6.0", "Requires-Dist: nvidia-nvjitlink-cu12==12.4.127\n"),
+        ("nvidia_nvjitlink_cu12", "12.1.105", ""),
+    ):
+        info = installed.site / f"{name}-{release}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: {name}\nVersion: {release}\n{needs}")
+    said = installed.read()[0].import_error or ""
+    assert installed.loads() is defined
+    assert bool(said) is not defined
+    assert said.startswith("" if defined else "libcusparse.so.12: undefined symbol complete_12_4;")

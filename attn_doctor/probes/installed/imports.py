@@ -35,15 +35,15 @@ _ENTRIES = {
     "diffusers": ("diffusers.models.attention_dispatch", "diffusers.models.attention_processor"),
     "transformers": ("transformers.modeling_utils",),
 }
-#: Modules that releases import without requiring them: distribution → the module that imports one,
+#: Modules that releases import without requiring them: distribution → modules that import one,
 #: the name, and the requirement that has it. accelerate 0.20 imports pkg_resources, which left
-#: setuptools with 82. bitsandbytes 0.42 imports triton.ops, which left Triton with 3.0, where
-#: Triton is installed; another Triton would not fit torch. Triton 2.1 imports setuptools; without
-#: it torch takes Triton for absent.
+#: setuptools with 82. bitsandbytes up to 0.44 imports triton.ops, which left Triton with 3.2, where
+#: Triton is installed; another Triton would not fit torch. Triton before 3.3 imports setuptools;
+#: without it torch takes Triton for absent. `triton/needs-setuptools` reports that.
 _UNDECLARED = {
-    "accelerate": ("accelerate.utils.torch_xla", "pkg_resources", "setuptools<81"),
-    "bitsandbytes": ("bitsandbytes.triton.dequantize_rowwise", "triton.ops", ""),
-    "triton": ("triton.common.build", "setuptools", ""),
+    "accelerate": (("accelerate.utils.torch_xla",), "pkg_resources", "setuptools<81"),
+    "bitsandbytes": (("bitsandbytes.triton.int8_matmul_mixed_dequantize",), "triton.ops", ""),
+    "triton": (("triton.runtime.build", "triton.common.build"), "setuptools", ""),
 }
 #: Files that are read to follow the imports of one package.
 MOST = 3000
@@ -306,15 +306,18 @@ class Imports:
 
     def _fails_undeclared(self, distribution: str) -> tuple[str, str] | None:
         """Return why an import that `distribution` does not declare fails, and its requirement."""
-        by, name, requirement = _UNDECLARED.get(distribution, ("", "", ""))
-        path = self._file(by) if by else ""
+        modules, name, requirement = _UNDECLARED.get(distribution, ((), "", ""))
         parent = name.rpartition(".")[0]
-        if not path or self._file(name) or (parent and not self._file(parent)):
-            return None
-        text = self._host.try_read(path)
-        if not re.search(rf"^\s*(?:import|from) {re.escape(name)}\b", text, re.MULTILINE):
-            return None
-        return f"{self._short(path)} imports {name}, which is not installed", requirement
+        for path in filter(None, map(self._file, modules)):
+            text = self._host.try_read(path)
+            if not re.search(rf"(?m)^\s*(?:import|from) {re.escape(name)}\b", text):
+                continue
+            if parent and not self._file(parent):
+                return None
+            if self._file(name):
+                return self._fails_undeclared(parent)
+            return f"{self._short(path)} imports {name}, which is not installed", requirement
+        return None
 
     def _undeclared_requirements(self) -> Iterator[UnmetRequirement]:
         for package, (_, requirement) in self._undeclared.items():

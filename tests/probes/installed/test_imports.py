@@ -194,15 +194,15 @@ def test_an_import_that_the_metadata_do_not_declare(environment: Environment) ->
 
 
 def test_triton_without_ops(environment: Environment) -> None:
-    """bitsandbytes 0.42 imports triton.ops where Triton is installed; Triton 3.0 lost it."""
+    """bitsandbytes 0.43 imports triton.ops where Triton is installed; Triton 3.2 lost it."""
     guarded = (
         "try:\n    import triton\nexcept ImportError:\n    pass\n"
         "else:\n    from triton.ops import x\n"
     )
     environment.install(
         "bitsandbytes",
-        init="from .triton import dequantize_rowwise",
-        **{"triton/__init__": "", "triton/dequantize_rowwise": guarded},
+        init="from .triton import int8_matmul_mixed_dequantize",
+        **{"triton/__init__": "", "triton/int8_matmul_mixed_dequantize": guarded},
     )
     assert environment.imports("bitsandbytes").error("bitsandbytes", "bitsandbytes") == ""
     assert not environment.fails("bitsandbytes")

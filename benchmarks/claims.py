@@ -860,7 +860,7 @@ def _folder(name: str) -> Callable[[Path], bool]:
 def _another_python(root: Path) -> bool:
     """A folder with compiled packages for another Python."""
     theirs = "3.12" if "python3.12" not in str(site(root)) else "3.11"
-    asked = ["--python-version", theirs, "--only-binary", ":all:", "--no-deps"]
+    asked = ["--python-version", theirs, "--no-deps"]
     python = root / "bin" / "python"
     packages = ("numpy", "regex", "pyyaml", "pillow")
     _uv("install", *asked, "-p", python, "--target", root / "other", *packages)

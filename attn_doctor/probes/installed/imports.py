@@ -45,6 +45,8 @@ _UNDECLARED = {
     "bitsandbytes": (("bitsandbytes.triton.int8_matmul_mixed_dequantize",), "triton.ops", ""),
     "triton": (("triton.runtime.build", "triton.common.build"), "setuptools", ""),
 }
+#: What a module of a framework imports if it is installed: the module, and the distribution.
+_IF_INSTALLED = {"transformers": ("transformers.generation.candidate_generator", "scikit-learn")}
 #: Files that are read to follow the imports of one package.
 MOST = 3000
 _STATEMENT = (
@@ -218,7 +220,7 @@ class Imports:
     ) -> None:
         self._host, self._site = host, site
         known = [one for one in map(site.distributions.get, roots) if one is not None]
-        requirements = Requirements(host, site)
+        self._requirements = requirements = Requirements(host, site)
         declared = _unmet(requirements, known)
         absent = [one for one in declared if not one.installed]
         names = {normal_name(_name(one.needs or "")) for one in absent}
@@ -293,6 +295,8 @@ class Imports:
             return f"code in {path} changes the import path, and attn-doctor does not understand it"
         if wanted := self._ambiguous.get(root):
             return f"it requires {wanted}, and only one of the installed copies has that version"
+        if said := self._optional_doubt(root):
+            return said
         with self._lock:
             for step in self._steps(root, module) if self._unfit else ():
                 one = self._unfit.get(step.module)
@@ -302,6 +306,21 @@ class Imports:
                         f"{step.by} imports {name} {one.installed}, and {one.package} requires "
                         f"{one.needs}"
                     )
+        return ""
+
+    def _optional_doubt(self, root: str) -> str:
+        """Return what a package that `root` imports if it is there requires in another version."""
+        module, name = _IF_INSTALLED.get(root, ("", ""))
+        optional = self._site.distributions.get(name) if name else None
+        path = self._file(module) if optional is not None else ""
+        if optional is None or f"is_{_MODULES[name]}_available" not in self._host.try_read(path):
+            return ""
+        for one in self._requirements.closure(optional).values():
+            for wanted, version in self._requirements.unfit(one):
+                return (
+                    f"{self._short(path)} imports {name}, for which {one.name} requires {wanted}, "
+                    f"and {version} is installed"
+                )
         return ""
 
     def _fails_undeclared(self, distribution: str) -> tuple[str, str] | None:

@@ -325,3 +325,19 @@ def test_torch_takes_a_triton_that_cannot_be_imported_for_absent(
     said = forward(environment.imports("torch", "triton").error("torch", "torch.debugging"))
     assert said.startswith("torch/hints.py imports AttrsDescriptor") == setuptools
     assert environment.fails("torch.debugging") == setuptools
+
+
+def test_an_optional_package_with_another_numpy_is_in_doubt(environment: Environment) -> None:
+    """transformers imports scikit-learn where it is installed; SciPy 1.11 fails with NumPy 2."""
+    source = "if is_sklearn_available():\n    import sklearn\n"
+    files = {"generation/__init__": "", "generation/candidate_generator": source}
+    environment.install("transformers", init="", **files)
+    environment.install("numpy", init="", version="2.2.6")
+    assert environment.imports("transformers").doubt("transformers", "transformers") == ""
+    environment.install("scikit-learn", "scipy", init="")
+    environment.install("scipy", "numpy<1.28", init="")
+    said = environment.imports("transformers").doubt("transformers", "transformers")
+    assert forward(said) == (
+        "transformers/generation/candidate_generator.py imports scikit-learn, for which scipy "
+        "requires numpy<1.28, and 2.2.6 is installed"
+    )

@@ -111,10 +111,30 @@ def _slow(folder: Path) -> None:
 PACKAGES = ("torch==2.11.0+cu130", "triton==3.5.0", "bulk==1.0", "diffusers==0.30.0")
 
 
+def _once(
+    tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]
+) -> Path:
+    """What `make` makes in a folder: one worker does for all, since pip takes five seconds."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    made = folder / "made"
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        until(made.exists, 300)
+    else:
+        make(folder / "env")
+        made.touch()
+    return folder / "env"
+
+
 @pytest.fixture(scope="session")
 def _with_pip(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Path:
     """An environment with pip, made once; tests copy it."""
-    folder = tmp_path_factory.mktemp("with-pip") / "env"
+    return _once(tmp_path_factory, "with-pip", lambda folder: _make_with_pip(folder, wheels))
+
+
+def _make_with_pip(folder: Path, wheels: Path) -> None:
     venv.create(folder, with_pip=True)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
     subprocess.run(
@@ -122,7 +142,6 @@ def _with_pip(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Path:
         check=True,
         env={**os.environ, "PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
     )
-    return folder
 
 
 @pytest.fixture(scope="session")

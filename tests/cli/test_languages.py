@@ -14,6 +14,10 @@ from tests.command import run
 TESTS = Path(__file__).parents[1]
 MACHINES = sorted((TESTS / "machines").glob("*/facts.json"))
 LOGS = sorted((TESTS / "explain" / "whole").glob("*.log"))[::3]
+#: One of the languages in each run; the others where all is tried.
+ONE_AND_ALL = [
+    pytest.param(one, marks=[pytest.mark.thorough] * at) for at, one in enumerate(LANGUAGES[1:])
+]
 #: Code between backquotes, addresses, paths, requirements, names with dots or underscores (of
 #: facts, modules and variables), packages, and what a program says of an error.
 FOREIGN = [
@@ -61,7 +65,7 @@ def test_commands_paths_and_names_stay(language: str) -> None:
             )  # fmt: skip
 
 
-@pytest.mark.parametrize("language", LANGUAGES[1:])
+@pytest.mark.parametrize("language", ONE_AND_ALL)
 def test_a_page_of_html_says_its_language(language: str) -> None:
     for command in ("check", "backends"):
         words = (command, "--facts", str(MACHINES[-1]), "--format", "html")
@@ -83,7 +87,7 @@ def test_lines_of_a_log_stay(language: str) -> None:
         assert {one for one in quoted if one not in other} == set(), log.name
 
 
-@pytest.mark.parametrize("language", LANGUAGES[1:])
+@pytest.mark.parametrize("language", ONE_AND_ALL)
 def test_parts_of_a_cache_stay(language: str, tmp_path: Path) -> None:
     folder = tmp_path / "torchinductor_alice"
     (folder / "precompiled_headers").mkdir(parents=True)

@@ -464,7 +464,27 @@ def test_mending_lines_does_not_part_what_a_pattern_looks_at(
 
 @pytest.mark.parametrize(
     "part",
-    ["x", "A", " ", "1", "1.2", "a.", "a-", "'", "\\", "%|", 'File "', "torch-1.", "[0;1", "> "],
+    [
+        pytest.param(part, marks=[pytest.mark.thorough] * (at % 3))
+        for at, part in enumerate(
+            [
+                "x",
+                "A",
+                " ",
+                "1",
+                "1.2",
+                "a.",
+                "a-",
+                "'",
+                "\\",
+                "%|",
+                'File "',
+                "torch-1.",
+                "[0;1",
+                "> ",
+            ]
+        )
+    ],
 )
 def test_hostile_lines_cost_no_more_than_others(
     rule: WriteRule, explained: Explain, part: str

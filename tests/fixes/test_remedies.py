@@ -24,7 +24,11 @@ def _two(env: Environment) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "brought"),
-    [((), "other==1.0"), (("--choose", "1"), "other==1.0"), (("--choose", "2"), "bulk==2.0")],
+    [
+        ((), "other==1.0"),
+        pytest.param(("--choose", "1"), "other==1.0", marks=pytest.mark.thorough),
+        (("--choose", "2"), "bulk==2.0"),
+    ],
 )
 def test_the_chosen_remedy_is_carried_out_and_no_other(
     uv_env: Environment, arguments: tuple[str, ...], brought: str

@@ -146,7 +146,14 @@ def test_without_a_stub_gpu_all_are_built_on_the_gpu(on_gpu: Make, how: str) -> 
     assert compiled(request) == [GPU] * 6
 
 
-@pytest.mark.parametrize("kind", [AttnDoctorError, DeviceError, PermissionError])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        AttnDoctorError,
+        pytest.param(DeviceError, marks=pytest.mark.thorough),
+        pytest.param(PermissionError, marks=pytest.mark.thorough),
+    ],
+)
 def test_why_it_cannot_be_is_kept_in_a_log(
     on_gpu: Make, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:

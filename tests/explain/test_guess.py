@@ -97,6 +97,23 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
             "flashinfer",
             "other",
         ),
+        (
+            (f'{HEAD}  File "{SITE}/lightning_attn/ops/a.py", line 9, in f\n    kernel()\n'
+            "ValueError: it broke"),
+            "other-attention",
+            "other",
+        ),
+        (
+            "ImportError: /py/radial_attn_ext.cpython-311-x86_64-linux-gnu.so: undefined symbol: _Z1f",
+            "other-attention",
+            "version",
+        ),
+        (
+            ("  Building wheel for pixel_attention (setup.py) ... error\n"
+            "ERROR: Failed building wheel for pixel_attention"),
+            "other-attention",
+            "build",
+        ),
         # A report that ends with the line that raises, or with an exception of another name.
         (
             (f'  File "{SITE}/sageattention/core.py", line 90, in sageattn_qk\n'

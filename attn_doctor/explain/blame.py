@@ -25,12 +25,13 @@ _SOURCE = re.compile(r"[\w./\\+-]{3,300}\.(?:cuh?|hip|cpp|cc|hp?p?|py)\b")
 def is_unrelated(failure: Failure) -> bool:
     """The failure is not about attention. One about a file of the component it is in may be."""
     table = component_table()
-    inner = failure.frames[-1].path if failure.frames else ""
-    owners = [one for one in table.component if one.owns(inner)]
+    inner = failure.frames[-1] if failure.frames else None
+    call = f"{inner.function} {inner.code}" if inner is not None else ""
+    owners = [one for one in table.component if inner is not None and one.owns(inner.path)]
     if any(one.owns(path) for one in owners for path in _FILE.findall(failure.message)):
         return False
     other = log_signals().unrelated.search(failure.message)
-    return other is not None or table.is_unrelated(failure.message)
+    return other is not None or table.is_unrelated(failure.message, call)
 
 
 def innermost(failure: Failure) -> str:

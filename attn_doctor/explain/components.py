@@ -71,6 +71,8 @@ class ComponentTable(Struct, frozen=True):
     kind: tuple[Kind, ...]
     unrelated: tuple[str, ...]
     """Patterns for messages that are not about attention, whatever component is in them."""
+    unrelated_calls: tuple[str, ...]
+    """The same, for messages above a line with the innermost function and its code."""
     other_work: str
     """Pattern for words that show other work of the same packages than attention."""
     attention: str
@@ -85,9 +87,10 @@ class ComponentTable(Struct, frozen=True):
         pattern = rf"(?i)(?<![a-z0-9])(?:{'|'.join(self.other)})(?![a-z0-9])"
         return {name.lower() for name in re.findall(pattern, text)}
 
-    def is_unrelated(self, message: str) -> bool:
-        """The failure is not about attention."""
-        return _found(self.unrelated, message)
+    def is_unrelated(self, message: str, call: str = "") -> bool:
+        """The failure is not about attention. `call`: the innermost function and its code."""
+        other = call and _found(self.unrelated_calls, f"{message}\n{call}")
+        return _found(self.unrelated, message) or bool(other)
 
     def is_other_work(self, text: str) -> bool:
         """The text is about other work than attention."""

@@ -159,14 +159,14 @@ def satisfiable(one: str, other: str) -> bool:
     """Whether a version fits both: tries the versions that they name and the next ones."""
     both = ",".join(filter(None, (one, other)))
     tried = _named(both)
-    return tried is None or any(_fits(version, both) for version in tried)
+    return tried is None or any(satisfies(version, both) for version in tried)
 
 
 def wants_older(one: str, other: str) -> bool:
     """Whether the versions named that fit `one` are all older than those that fit `other`."""
     tried = _named(f"{one},{other}") or ()
-    fit = [parsed(version) for version in tried if _fits(version, one)]
-    others = [parsed(version) for version in tried if _fits(version, other)]
+    fit = [parsed(version) for version in tried if satisfies(version, one)]
+    others = [parsed(version) for version in tried if satisfies(version, other)]
     return bool(fit) and bool(others) and max(fit) < min(others)
 
 
@@ -214,19 +214,10 @@ def _split(clause: str) -> _Split | None:
     return _Split(op, text, text != version)
 
 
-def _fits(version: str, specifier: str) -> bool:
-    from packaging.specifiers import SpecifierSet
-
-    return SpecifierSet(specifier).contains(version, prereleases=True)
-
-
 def _named(specifier: str) -> list[str] | None:
     """The versions that a specifier names, and the next ones; None where it names none as such."""
-    from packaging.specifiers import SpecifierSet
-
     found = ["0", "999999"]
-    for part in SpecifierSet(specifier):
-        text = part.version.removesuffix(".*")
+    for text in _versions_in(specifier):
         try:
             numbers = list(parsed(text).release)
         except ValueError:  # also a number of more digits than Python converts
@@ -236,6 +227,15 @@ def _named(specifier: str) -> list[str] | None:
         if numbers[-1]:
             found.append(".".join(map(str, [*numbers[:-1], numbers[-1] - 1, 999999])))
     return found
+
+
+def _versions_in(specifier: str) -> list[str]:
+    """The versions that a specifier names, without `.*`. Raises `ValueError`."""
+    if _clauses(specifier) is not None:
+        return [one.text for one in map(_split, specifier.split(",")) if one is not None]
+    from packaging.specifiers import SpecifierSet
+
+    return [one.version.removesuffix(".*") for one in SpecifierSet(specifier)]
 
 
 def names_prerelease(specifier: str) -> bool:

@@ -42,16 +42,16 @@ def fold(text: str) -> dict[str, Any]:
     `last` is the last question that was answered, such as `count` or `gpus.2.name`; it is empty if
     the child did not reach NVML. `complete` is true if all questions were answered.
     """
-    import json
+    from attn_doctor.json_files import JsonError, decode
 
     answer: dict[str, Any] = {"gpus": [], "errors": {}, "last": "", "complete": False}
     for line in text.splitlines():
         try:
-            one = json.loads(line)
+            one = decode(line)
             key, number = str(one["key"]), one.get("gpu")
             if number is not None and not 0 <= number < _MOST_GPUS:
                 continue
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (JsonError, TypeError, KeyError, AttributeError):
             continue  # a library printed something of its own, or the last line was cut
         if key in ("errors", "gpus", "index"):
             continue  # names of parts of the answer itself

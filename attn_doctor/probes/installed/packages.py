@@ -184,6 +184,7 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
         failure = (
             _hidden(host, one, known.module, path)
             or imports.error(one.name, known.module)
+            or (_without_extension(host, known, path) if not files else "")
             or _cuda_check(host, site, field, made.cuda)
         )
         doubt = "" if failure else imports.doubt(one.name, known.module)
@@ -295,6 +296,21 @@ def _hidden(host: Host, one: Distribution, module: str, path: str) -> str:
     own = host.join(one.site, *module.split("."))
     elsewhere = path.endswith(".py") and path != f"{own}.py"
     return f"{path} is imported in its place" if elsewhere and host.is_dir(own) else ""
+
+
+def _without_extension(host: Host, known: Known, path: str) -> str:
+    """Return which extension flash-attn imports that its folder does not have.
+
+    `FLASH_ATTENTION_SKIP_CUDA_BUILD` leaves it out. With Triton on AMD GPUs it is not imported.
+    """
+    if not known.marker or host.environ.get("FLASH_ATTENTION_TRITON_AMD_ENABLE") == "TRUE":
+        return ""
+    (_, name), *_ = known.compiled
+    for file in ("__init__.py", known.marker):
+        text = host.try_read(host.join(path, file))
+        if re.search(rf"(?m)^(?:else:\n {{4}})?import [^\n]*\b{name}\b", text):
+            return f"{known.module}/{file} imports {name}, which is not installed"
+    return ""
 
 
 def _cuda_check(host: Host, site: Site, field: str, cuda: str | None) -> str:

@@ -364,3 +364,20 @@ def test_a_file_that_hides_a_package(inside: bool) -> None:
     found = packages.read(host, there, Gaps())["diffusers"]
     said = "/scripts/diffusers.py is imported in its place"
     assert found.import_error == ("" if inside else said)
+
+
+@pytest.mark.parametrize("indented", [False, True])
+@pytest.mark.parametrize("amd", [False, True])
+def test_flash_attn_imports_an_extension_that_is_not_there(indented: bool, amd: bool) -> None:
+    """`FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE` installs the Python files only."""
+    name = "flash_attn/flash_attn_interface.py"
+    source = "import flash_attn_2_cuda as flash_attn_gpu\n"
+    texts = {
+        "flash_attn/__init__.py": "from flash_attn.flash_attn_interface import x\n",
+        name: f"if AMD:\n    import other\nelse:\n    {source}" if indented else source,
+    }
+    part = distribution("flash_attn", "2.8.3", texts=texts)
+    environ = {"FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"} if amd else {}
+    found, _ = read(part, environ=environ)
+    said = f"{name} imports flash_attn_2_cuda, which is not installed"
+    assert found["flash_attn"].import_error == ("" if amd else said)

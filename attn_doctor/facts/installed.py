@@ -72,8 +72,8 @@ class Torch(Struct, frozen=True, kw_only=True):
     missing_nvidia_wheels: tuple[str, ...] | None = None
     """CUDA wheels that its metadata requires and that are not installed."""
     missing_libraries: tuple[str, ...] | None = None
-    """Libraries that torch's own libraries need and that the loader of Linux would not find, so
-    that `import torch` fails; None on other systems."""
+    """Libraries that torch's own libraries need and that the loader would not find, so that
+    `import torch` fails. On Windows only those of Microsoft's runtimes; None on macOS."""
     foreign_library: str | None = None
     """A library of LD_LIBRARY_PATH or LD_PRELOAD, which the loader of Linux takes first, and with
     which `import torch` fails; empty if there is none. None on other systems."""

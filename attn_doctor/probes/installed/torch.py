@@ -21,6 +21,7 @@ from attn_doctor.probes.installed.linking import Displaced, Linking
 from attn_doctor.probes.installed.origin import Origin, module_path, origin, said_by
 from attn_doctor.probes.installed.packages import TAG, imports_of
 from attn_doctor.probes.installed.requirements import required
+from attn_doctor.probes.installed.runtime_dlls import missing_runtime
 
 #: Fat binaries (one for each source file) of torch's CUDA library that are read.
 SAMPLE = 48
@@ -141,9 +142,10 @@ def _libraries(
         reason = (
             "torch's missing libraries are looked up on Linux only" if path else "no torch folder"
         )
-        for name in _LOADED:
+        dlls = bool(path) and host.windows
+        for name in _LOADED[dlls:]:
             gaps.add(f"torch.{name}", reason)
-        return None, [], "", None
+        return missing_runtime(host, site, path, gaps) if dlls else None, [], "", None
     linking = Linking(host, site, path, host.join(site.prefix, "bin", "python3"))
     nothing = Displaced("", "", "")
     plain = not any(host.environ.get(name) for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"))

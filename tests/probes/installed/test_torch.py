@@ -16,6 +16,7 @@ from attn_doctor.host.recorded import RecordedHost, key
 from attn_doctor.probes.distributions import scan
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed import torch
+from tests.probes.answers import machine
 from tests.probes.environments import SITE, distribution, environment, site
 
 #: torch/version.py as the build writes it.
@@ -197,6 +198,43 @@ def test_windows() -> None:
     assert (found.build, found.debug) == ("cpu", True)
     assert found.cxx11_abi is None  # there is no libstdc++
     assert found.path == f"{folder}\\torch"
+
+
+def windows(*files: str, needed: tuple[str, ...], **variables: str) -> tuple[Torch, dict[str, str]]:
+    """A torch whose `torch_cpu.dll` needs DLLs, in an environment of the Python in `C:\\Python`."""
+    folder = r"C:\env\Lib\site-packages"
+    said = dict.fromkeys(("cuda", "hip", "rocm", "xpu"), "None")
+    dll = rf"{folder}\torch\lib\torch_cpu.dll"
+    texts = {
+        rf"{folder}\torch\version.py": VERSION.format(version="2.15.0+cpu", debug="False", **said),
+        r"C:\env\pyvenv.cfg": "home = C:\\Python\n",
+        dll: "",
+        **dict.fromkeys(files, ""),
+    }
+    host = machine(
+        texts,
+        os="windows",
+        environ={"SystemRoot": r"C:\Windows", **variables},
+        more={key("binary", dll): {"answer": {"format": "pe", "needed": needed}}},
+    )
+    gaps = Gaps()
+    there = scan(host, (folder,), r"C:\env", gaps, python="3.13.2")
+    return torch.read(host, there, gaps)["torch"], gaps.reasons
+
+
+def test_runtimes_that_windows_does_not_find() -> None:
+    needed = ("VCRUNTIME140.dll", "VCRUNTIME140_THREADS.dll", "KERNEL32.dll", "c10.dll")
+    system = r"C:\Windows\System32\kernel32.dll"
+    python = r"C:\Python\vcruntime140.dll"
+    found, gaps = windows(system, python, needed=needed)
+    assert found.missing_libraries == ("vcruntime140_threads.dll",)
+    assert "torch.foreign_library" in gaps
+    tools = r"C:\tools\vcruntime140_threads.dll"
+    found, _ = windows(system, python, tools, needed=needed, PATH=r"C:\Windows;C:\tools")
+    assert found.missing_libraries == ()
+    found, gaps = windows(needed=needed)
+    assert found.missing_libraries is None
+    assert gaps["torch.missing_libraries"] == r"C:\Windows\System32 cannot be listed"
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ def _stat(path: str) -> dict[str, Any]:
     }
 
 
+#: A folder whose sources count although they are three folders deep.
+_ATTENTION = "torch/nn/attention/"
 #: Bytes of a RECORD that are read; that of torch has 1.3 million.
 _RECORD = 1 << 23
 
@@ -87,8 +89,8 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
 
     Each with its size, or -1 if it is gone, -2 if it is compiled for another processor, -3 if it is
     longer. Only files count that an import may execute: compiled modules, sources at
-    most two folders deep, and torch's helper program. Files of tests do not count, which people
-    delete. What is not read after `seconds` is left out.
+    most two folders deep, those of torch's attention, and torch's helper program. Files of tests
+    do not count, which people delete. What is not read after `seconds` is left out.
     """
     end = time.monotonic() + seconds
     site = os.path.dirname(info)
@@ -122,7 +124,8 @@ def _recorded(record: str) -> list[tuple[str, int]]:
         stem = before.rpartition("\n")[2]
         before = part
         # A hash and a size are shorter; a part may hold hundreds of lines.
-        if stem.count("/") <= 2 and (size := _listed(stem, part[:200])) is not None:
+        counts = stem.count("/") <= 2 or _ATTENTION in stem
+        if counts and (size := _listed(stem, part[:200])) is not None:
             found.append((f"{stem}.py", size))
     for name in (".pyd" if os.name == "nt" else ".so", "/torch_shm_manager"):
         at = record.find(f"{name},")

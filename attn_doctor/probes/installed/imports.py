@@ -39,14 +39,23 @@ _ENTRIES = {
 #: the name, and the requirement that has it. accelerate 0.20 imports pkg_resources, which left
 #: setuptools with 82. bitsandbytes up to 0.44 imports triton.ops, which left Triton with 3.2, where
 #: Triton is installed; another Triton would not fit torch. Triton before 3.3 imports setuptools;
-#: without it torch takes Triton for absent. `triton/needs-setuptools` reports that.
+#: without it torch takes Triton for absent. `triton/needs-setuptools` reports that. diffusers 0.27
+#: imports a function that huggingface-hub lost with 0.26.
 _UNDECLARED = {
     "accelerate": (("accelerate.utils.torch_xla",), "pkg_resources", "setuptools<81"),
     "bitsandbytes": (("bitsandbytes.triton.int8_matmul_mixed_dequantize",), "triton.ops", ""),
+    "diffusers": (
+        ("diffusers.utils.dynamic_modules_utils",),
+        "huggingface_hub:cached_download",
+        "huggingface-hub<0.26",
+    ),
     "triton": (("triton.runtime.build", "triton.common.build"), "setuptools", ""),
 }
 #: What a module of a framework imports if it is installed: the module, and the distribution.
-_IF_INSTALLED = {"transformers": ("transformers.generation.candidate_generator", "scikit-learn")}
+_IF_INSTALLED = {
+    "transformers": ("transformers.generation.candidate_generator", "scikit-learn"),
+    "accelerate": ("accelerate.utils.megatron_lm", "transformers"),
+}
 #: Files that are read to follow the imports of one package.
 MOST = 3000
 _STATEMENT = (
@@ -313,10 +322,11 @@ class Imports:
         module, name = _IF_INSTALLED.get(root, ("", ""))
         optional = self._site.distributions.get(name) if name else None
         path = self._file(module) if optional is not None else ""
-        if optional is None or f"is_{_MODULES[name]}_available" not in self._host.try_read(path):
+        if optional is None or f"is_{_module(name)}_available" not in self._host.try_read(path):
             return ""
         for one in self._requirements.closure(optional).values():
-            for wanted, version in self._requirements.unfit(one):
+            absent = [(wanted, "none") for wanted in self._requirements.absent(one)]
+            for wanted, version in (*absent, *self._requirements.unfit(one)):
                 return (
                     f"{self._short(path)} imports {name}, for which {one.name} requires {wanted}, "
                     f"and {version} is installed"
@@ -326,6 +336,10 @@ class Imports:
     def _fails_undeclared(self, distribution: str) -> tuple[str, str] | None:
         """Return why an import that `distribution` does not declare fails, and its requirement."""
         modules, name, requirement = _UNDECLARED.get(distribution, ((), "", ""))
+        name, _, function = name.partition(":")
+        if function:
+            found = self._lacks_function(modules[0], name, function)
+            return (found, requirement) if found else None
         parent = name.rpartition(".")[0]
         for path in filter(None, map(self._file, modules)):
             text = self._host.try_read(path)
@@ -337,6 +351,22 @@ class Imports:
                 return self._fails_undeclared(parent)
             return f"{self._short(path)} imports {name}, which is not installed", requirement
         return None
+
+    def _lacks_function(self, module: str, package: str, function: str) -> str:
+        """Return that `module` imports a function that `package` does not name; empty if not.
+
+        The package resolves names on demand: its own text has all of them.
+        """
+        path, own = self._file(module), self._file(package)
+        text = self._host.try_read(path) if path and own else ""
+        if not re.search(rf"(?m)^from {package} import [^\n]*\b{function}\b", text):
+            return ""
+        if re.search(rf"\b{function}\b", self._host.try_read(own, 1 << 20)):
+            return ""
+        return (
+            f"{self._short(path)} imports {function} from {package}, and this {package} has no such"
+            " name"
+        )
 
     def _undeclared_requirements(self) -> Iterator[UnmetRequirement]:
         for package, (_, requirement) in self._undeclared.items():

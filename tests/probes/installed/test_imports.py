@@ -341,3 +341,29 @@ def test_an_optional_package_with_another_numpy_is_in_doubt(environment: Environ
         "transformers/generation/candidate_generator.py imports scikit-learn, for which scipy "
         "requires numpy<1.28, and 2.2.6 is installed"
     )
+
+
+def test_a_function_that_huggingface_hub_lost(environment: Environment) -> None:
+    """diffusers 0.27 imports cached_download, and only says that huggingface-hub may be new."""
+    source = "from huggingface_hub import cached_download, hf_hub_download\n"
+    files = {"utils/__init__": "", "utils/dynamic_modules_utils": source}
+    environment.install("diffusers", "huggingface-hub>=0.20.2", init="", **files)
+    environment.install("huggingface-hub", version="0.36.2")
+    hub = environment.site / "huggingface_hub" / "__init__.py"
+    hub.parent.mkdir()
+    hub.write_text("_SUBMOD_ATTRS = {'file_download': ['hf_hub_download']}\n")
+    found = environment.imports("diffusers")
+    assert "imports cached_download" in found.error("diffusers", "diffusers")
+    assert [one.needs for one in found.unmet] == ["huggingface-hub<0.26"]
+    hub.write_text("_SUBMOD_ATTRS = {'file_download': ['cached_download']}\n")
+    found = environment.imports("diffusers")
+    assert (found.error("diffusers", "diffusers"), found.unmet) == ("", ())
+
+
+def test_accelerate_is_in_doubt_where_transformers_fails(environment: Environment) -> None:
+    source = "if is_transformers_available():\n    from transformers import x\n"
+    files = {"utils/__init__": "", "utils/megatron_lm": source}
+    environment.install("accelerate", init="", **files)
+    environment.install("transformers", "absent", init="")
+    said = environment.imports("accelerate").doubt("accelerate", "accelerate")
+    assert "transformers requires absent, and none is installed" in said

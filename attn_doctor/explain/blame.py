@@ -16,6 +16,8 @@ _CLOSE = 2
 
 #: A file of a model or a program with its attention, which calls a component.
 _CALLER = re.compile(r"(?i)(?:attn|attention)[^/]*$")
+#: An option of a command, which does not say what failed.
+_OPTION = re.compile(r"(?<!\S)--[\w-]+")
 #: A file that a message names.
 _FILE = re.compile(r"'([^'\n]*/[^'\n]*)'")
 #: A file with sources that a message names, as a compiler or a check of C++ does.
@@ -126,7 +128,7 @@ def component_beside(failure: Failure) -> Component | None:
     """The component that the nearest line around a failure without frames names."""
     text = f"{failure.message}\n{failure.near}"
     attention = re.search(component_table().attention, text) is not None
-    for line in failure.near.split("\n"):
+    for line in _OPTION.sub("", failure.near).split("\n"):
         reports = re.search(r"\berror\b", line) is not None
         for one in component_table().component:
             # A compiler is at fault only on a line with an error.

@@ -283,6 +283,8 @@ def _decoded(line: bytes) -> str:
 def _clean(number: int, text: str) -> list[LogLine]:
     """The line without its prefixes; nothing for a line that only draws."""
     text = _CONTROL.sub("", to_ascii(_uncoloured(text))).rstrip()
+    if text.lstrip(" >").startswith("**"):
+        text = _BOLD.sub(r"\1", text)
     if "%|" in text:
         text = _PROGRESS.sub("", text).strip()
         if not text:
@@ -330,6 +332,8 @@ _FRAME = re.compile(
 )
 #: A frame and its code. Web pages leave out `<module>`, as they take it for a tag.
 _WITH_CODE = re.compile(r'(File "[^"]+", line \d+, in (?!from |import )(?:\w+|<\w+>)) (\S.*)')
+#: Words in bold type.
+_BOLD = re.compile(r"\*\*(\S(?:[^*\n]{0,2000}[^*\s])?)\*\*")
 #: Line ends in a cell of a table, each line of which may be set as code.
 _BREAK = re.compile(r"`?<br ?/?>`?")
 #: Characters that look like ASCII ones, also the quotes in messages of other languages.

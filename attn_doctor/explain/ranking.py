@@ -291,9 +291,8 @@ def _read_no_index(match: SymptomMatch, ends: Sequence[LogEnd]) -> bool:
 
 def _is_of_something_else(text: str) -> bool:
     """The exception names neither attention nor something that is absent."""
-    return (
-        ":" in text and not component_table().is_about_attention(text) and not ABSENT.search(text)
-    )
+    said = text.partition(":")[2].strip()
+    return bool(said) and not component_table().is_about_attention(text) and not ABSENT.search(text)
 
 
 def _is_note(match: SymptomMatch, rule: Rule) -> bool:

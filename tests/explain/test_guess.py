@@ -249,13 +249,14 @@ def test_the_component_and_the_kind(
         ("subprocess.CalledProcessError: Command '['C:/v/python.exe', 'C:/a/train.py', '--xformers']' "
         "returned non-zero exit status 1."),
         "PermissionError: [Errno 13] Permission denied: '/home/triton-server'",
+        "Launching with arguments: --xformers\nTimeoutError: timed out",
         (f'{HEAD}  File "/app/attention.py", line 3, in forward\n    x = self.project(x)\n'
         f'  File "{SITE}/torch/nn/modules/conv.py", line 460, in _conv_forward\n    return F.conv2d(x)\n'
         "RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"),
     ],
     ids=[
         "own code", "memory", "the run went on", "optional", "a number", "no attention", "export",
-        "warning", "launcher", "server", "convolution",
+        "warning", "launcher", "server", "option", "convolution",
     ],
 )  # fmt: skip
 def test_no_component(guessed: Callable[[str], Guess | None], log: str) -> None:

@@ -27,6 +27,8 @@ def texts(data: str) -> list[str]:
         ("3: ValueError: x", "ValueError: x"),
         ("(RayTrainWorker pid=71, ip=10.0.0.2) ValueError: x", "ValueError: x"),
         ("(VllmWorker rank=1 pid=71) ValueError: x", "ValueError: x"),
+        ("> **ValueError: x.** Then `f(**a, **b)`", "ValueError: x. Then `f(**a, **b)`"),
+        ("**kwargs, **other", "**kwargs, **other"),
         ("(ServeReplica:default:LLM pid=71) ValueError: x", "ValueError: x"),
         ("(task pid=71) [repeated 3x across cluster] ValueError: x", "ValueError: x"),
         ("2025-11-21T10:00:00.1234567Z ValueError: x", "ValueError: x"),

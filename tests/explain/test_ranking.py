@@ -201,6 +201,15 @@ def test_a_program_that_says_which_attention_it_uses_needs_no_other_package(
     assert explained(f"Using pytorch attention\n{note}{failed}").matches
 
 
+def test_an_exception_without_a_message_may_come_from_a_package_that_is_absent(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "package-not-installed", "assert fast_func is not None")
+    frame = "File ~/a.py:98, in run(x)\n---> 98     assert fast_func is not None\n\n"
+    assert explained(f"{frame}AssertionError: ").matches
+    assert not explained(f"{frame}ValueError: the learning rate is negative").matches
+
+
 def test_a_note_that_the_run_goes_on_does_not_explain_a_crash(
     rule: WriteRule, explained: Explain
 ) -> None:

@@ -24,6 +24,10 @@ _DIRECT = "The above exception was the direct cause"
 _FRAME = re.compile(r'\s*(?:File ".*", line \d+|\^+\s*$|~*\^+~*\s*$|❱? ?\d+ [│|])')
 # IPython: "----> 5 import flash_attn", "~/site-packages/x.py in f(a)", "      3 import torch"
 _CODE = re.compile(r"\s*(?:-+> ?\d+ |\d+ |\S+ in \S+\(?|$)")
+#: pytest: a place below an exception, and the summary, which repeats it.
+_TESTED = re.compile(
+    r"[\w./\\-]{1,300}\.py:\d+:(?: [A-Z]\w*)?\s*$|(?:FAILED|ERROR) \S+\.py::\S+ - "
+)
 _NAMED = re.compile(r"[A-Za-z_][\w.]*: \S|[A-Z][A-Za-z]{5,40}$")
 _STACK = re.compile(
     r"\s*(?:frame #\d+:|#\d+ 0x[0-9a-f]+|C\+\+ (?:stack|Capture))|.*<unknown function> \+ 0x"
@@ -206,6 +210,9 @@ class _Walker:
 
     def _named(self, line: LogLine, indent: int) -> Position:
         text = line.text
+        if _TESTED.match(text):
+            self.message = 0
+            return self._at(LineKind.NOISE)
         if _LAUNCHER.search(text):
             if self.open and not self.link:
                 self.launchers.add(self.failure)

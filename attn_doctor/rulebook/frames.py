@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 # File "/a/b.py", line 7, in f · File "/a/b.py", line 7 in f (in the stack of a crash)
 # File /a/b.py:7, in f(x) · a/b.py:7  in f -> g(...) · Cell In[4], line 2 (of a notebook)
+# a/b.py:7: RuntimeError (of pytest, which prints the code above)
 FRAME = re.compile(
     r'\s*(?:[>❱] ?)?(?:File "(?P<a>[^"]{1,400})", line (?P<n>\d+)(?:,? in (?P<f>\S+))?'
     r"|File (?P<b>(?:[A-Za-z]:)?[^\s:]{1,400}\.py):(?P<m>\d+)(?:, in (?P<g>[\w.]+))?"
     r"|(?P<c>[\w./\\-]{1,300}\.py):(?P<k>\d+):? +in(?: (?P<h>[\w.<>]+)| *$)"
+    r"|(?P<e>[\w./\\-]{1,300}\.py):(?P<p>\d+):(?: [A-Z]\w*)? *$"
     r"|(?P<d>(?:Cell|Input) In ?\[\d+\]), (?:line (?P<l>\d+)|in ))"
 )
 # A stack of a crash: 0x7FF8, C:\py\triton\_C\libtriton.pyd(0x7FF8) + 0x3 · a_cuda.pyd!PyInit ·
@@ -23,6 +25,8 @@ _NATIVE = re.compile(
 )
 #: The exception directly below a frame without its code.
 _RAISED_BELOW = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)\b(?::|$)")
+#: Lines of a message that pytest prints below the code.
+_ABOVE = 20
 #: The header of a stack that begins with the innermost frame.
 _REVERSED = "(most recent call first)"
 _POINTER = re.compile(r"^\s*(?:-+> ?\d*|❱ ?\d+ ?[│|]?|\d+ [│|]?)\s*")
@@ -57,9 +61,14 @@ def _frames_as_printed(lines: Sequence[str]) -> Iterator[Frame]:
             if native := _NATIVE.match(text):
                 yield Frame(native["path"].replace("\\", "/"), "", "", "", native=True)
             continue
-        path = (match["a"] or match["b"] or match["c"] or match["d"]).replace("\\", "/")
-        number = match["n"] or match["m"] or match["k"] or match["l"] or ""
+        path = next(filter(None, map(match.group, "abcde"))).replace("\\", "/")
+        number = next(filter(None, map(match.group, "nmklp")), "")
         function = match["f"] or match["g"] or match["h"] or ""
+        if match["e"]:
+            above = (line for line in lines[max(0, index - _ABOVE) : index][::-1] if line.strip())
+            code = next((line for line in above if not line.startswith("E ")), "")
+            yield Frame(path, number, "", code.lstrip("> "))
+            continue
         code = next(
             (
                 _POINTER.sub("", below)

@@ -357,6 +357,18 @@ def test_an_assembler_is_shown_at_its_first_error(guessed: Callable[[str], Guess
     assert (found.component, found.line) == ("flashinfer", 2)
 
 
+def test_a_failed_test_is_shown_at_its_exception(guessed: Callable[[str], Guess | None]) -> None:
+    found = guessed(
+        "____ test_attn[64-True] ____\n\n    def forward(self):\n>       return call(q)\n\n"
+        f"tests/test_x.py:9: \n_ _ _ _ _ _ _ _ _\n    def call(q):\n>       raise ValueError(\n"
+        f"E       ValueError: it broke\n\n{SITE}/kernels/layer.py:12: ValueError\n"
+        "==== short test summary info ====\nFAILED tests/test_x.py::test_attn[64-True] - ValueError: it broke\n"
+    )
+    assert found is not None
+    assert (found.component, found.line) == ("hub-kernels", 10)
+    assert found.frame == f"{SITE}/kernels/layer.py, line 12"
+
+
 def test_llvm_says_the_reason_above(guessed: Callable[[str], Guess | None]) -> None:
     found = guessed(
         "start\nUnsupported conversion from bf16 to f16\n\nUNREACHABLE executed at "

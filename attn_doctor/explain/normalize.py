@@ -375,9 +375,10 @@ def unwrap(line: str) -> Sequence[str]:
             return found
     if "\\n" in line and (_TRACEBACK in line or line.count("\\n  ") > 1):
         return [_QUOTE.sub(r"\1", part) for part in _ESCAPED.split(line)]
-    if line.count("<br") > 1:
-        first, *middle, last = _BREAK.split(line)
-        cell = first.rsplit("| ", 1)[-1] if first.lstrip().startswith("|") else first
+    row = line.lstrip().startswith("|")
+    if line.count("<br") > (not row) and len(parts := _BREAK.split(line)) > 1:
+        first, *middle, last = parts
+        cell = first.rsplit(" | ", 1)[-1] if row else first
         return [cell.lstrip("`"), *middle, last.rstrip("`| ")]
     folded = "(most recent call last):" in line and _FOLDED.search(line)
     if folded or line.count('File "') > 1:

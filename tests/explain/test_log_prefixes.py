@@ -94,7 +94,8 @@ def test_a_part_of_a_traceback_that_lost_its_line_ends_is_taken_apart() -> None:
 
 def test_a_cell_of_a_table_is_taken_apart() -> None:
     assert unwrap("| `pip` | `a b`<br>`c`<br/>`d` |") == ["a b", "c", "d"]
-    assert unwrap("| one | two<br>three |") == ("| one | two<br>three |",)
+    assert unwrap("| one | a || b<br>c |") == ["a || b", "c"]
+    assert unwrap("one<br>two") == ("one<br>two",)
 
 
 def test_an_error_within_an_error_stays_on_its_line() -> None:

@@ -187,6 +187,12 @@ TODAY = Facts(
 )
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine compares all sizes too."""
+    monkeypatch.setattr("attn_doctor.probes.machine.manifests.BUDGET", 10.0)
+
+
 def folder(tmp_path: Path, manifest: Manifest = MANIFEST) -> Path:
     from attn_doctor.record.store import save
 

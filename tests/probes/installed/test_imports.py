@@ -272,7 +272,7 @@ def test_a_name_that_torch_imports_from_one_of_two_modules_of_triton(
     if has:
         modules |= {f"{has}/__init__": "", f"{has}/compiler": "class AttrsDescriptor: ...\n"}
     environment.install("triton", version="2.1.0", init="", **modules)
-    said = environment.imports("top").error("top", "top")
+    said = forward(environment.imports("top").error("top", "top"))
     lacks = (
         "torch/hints.py imports AttrsDescriptor from triton.compiler.compiler, and this triton has"
         " no such name"

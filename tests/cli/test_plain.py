@@ -170,7 +170,8 @@ RARE = {
 #: The check of a snapshot imports 268 modules in a checkout; each takes 0.1 ms or more.
 MOST_MODULES = 275
 if os.name == "nt":
-    HEAVY -= {"psutil", "shutil", "platform"}  # they ask Windows for memory and space of disks
+    # They ask Windows for memory and space of disks.
+    HEAVY -= {"psutil", "shutil", "platform", "signal"}
 
 
 def imported(*words: str) -> set[str]:

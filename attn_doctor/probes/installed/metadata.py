@@ -17,6 +17,7 @@ from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.origin import said_by
 from attn_doctor.probes.interpreter.shadowing import MODULES
+from attn_doctor.requirement import parsed
 
 #: Packages that attention backends use.
 _KNOWN = frozenset(name for names in MODULES.values() for name in names)
@@ -108,14 +109,12 @@ def _pythonpath(host: Host, folders: tuple[str, ...]) -> str:
 
 def _keep(host: Host, site: Site, found: list[Distribution]) -> str:
     """Return the version that the module's own files have; else the newest one."""
-    from packaging.version import InvalidVersion, Version
-
     name = found[0].name
     module = next((one for one, names in MODULES.items() if name in names), name.replace("-", "_"))
     said = said_by(host, site.module(host, module))
     version = said.get("__version__", "").partition("+")[0]
     fitting = [one.version for one in found if version and one.version.startswith(version)]
     try:
-        return max(fitting or [one.version for one in found], key=Version)
-    except InvalidVersion:
+        return max(fitting or [one.version for one in found], key=parsed)
+    except ValueError:
         return found[0].version

@@ -57,7 +57,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "symlinks": (_has_links, "no symbolic links can be made here"),
     "native": (
         lambda: not os.environ.get("ATTN_DOCTOR_TESTS_EMULATED"),
-        "needs ptrace, or a Python that starts in less than half a second; qemu has neither",
+        "needs ptrace, true entries in /proc or quick starts; qemu has none of them",
     ),
     "gcc": (
         lambda: sys.platform == "linux" and os.path.exists("/usr/bin/gcc"),

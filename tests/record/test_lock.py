@@ -197,6 +197,7 @@ def counted(folder: Path, times: int) -> None:
             file.write_text(str(number + 1))
 
 
+@pytest.mark.native
 def test_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "count").write_text("0")
     # A dead owner to begin with, on whom all of them fall at once.

@@ -63,6 +63,7 @@ def test_a_system_without_process_lists_has_the_login_shell(
     assert detect.detect({"SHELL": "/usr/bin/fish"}, windows=False) == "fish"
 
 
+@pytest.mark.native
 @pytest.mark.parametrize("shell", ["bash", "zsh", "dash", "fish"])
 def test_the_shell_that_asks_is_detected(shell: str) -> None:
     if shutil.which(shell) is None:

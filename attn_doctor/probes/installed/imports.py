@@ -13,6 +13,7 @@ modules, and those that are imported from a package of another version than is r
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 
@@ -276,6 +277,8 @@ class Imports:
         """Return why importing `module` of distribution `root` fails; empty if nothing is seen."""
         if root in self._undeclared:
             return self._undeclared[root][0]
+        if root == "torch" and (said := self._other_numpy()):
+            return said
         if not self.unmet and not self._outdating and not self._other_triton:
             return ""
         with self._lock:
@@ -304,7 +307,8 @@ class Imports:
             return f"code in {path} changes the import path, and attn-doctor does not understand it"
         if wanted := self._ambiguous.get(root):
             return f"it requires {wanted}, and only one of the installed copies has that version"
-        if said := self._optional_doubt(root):
+        strange = self._strange() if root != "torch" else ""
+        if said := self._in_front(root) or strange or self._optional_doubt(root):
             return said
         with self._lock:
             for step in self._steps(root, module) if self._unfit else ():
@@ -315,6 +319,45 @@ class Imports:
                         f"{step.by} imports {name} {one.installed}, and {one.package} requires "
                         f"{one.needs}"
                     )
+        return ""
+
+    def _in_front(self, root: str) -> str:
+        """Return which file of PYTHONPATH is imported in place of a module that `root` may need."""
+        one = self._site.distributions.get(root)
+        needed = self._requirements.closure(one) if one is not None else {}
+        modules = {_module(name): other.site for name, other in needed.items() if name != root}
+        for folder in self._site.plain:
+            for name in sorted(self._names(folder)):
+                module, end = name.removesuffix(".py"), name[-3:]
+                installed = modules.get(module, folder) != folder
+                if end == ".py" and (installed or module in sys.stdlib_module_names):
+                    path = self._host.join(folder, name)
+                    return f"{path} is imported in place of the module {module}"
+        return ""
+
+    def _strange(self) -> str:
+        """Return that a file hides Triton, or that NumPy is made for another Python.
+
+        torch continues without Triton; other packages import what needs it.
+        """
+        triton = self._file("triton")
+        if triton.endswith("triton.py") and self._site.distributions.get("triton") is not None:
+            return f"{triton} is imported in place of triton"
+        return self._other_numpy()
+
+    def _other_numpy(self) -> str:
+        numpy = self._file("numpy")
+        start, _, ours = self._site.cache_tag.partition("-3")
+        folder = self._host.parent(numpy) if numpy else ""
+        names = [
+            name
+            for part in ("_core", "core")
+            for name in (self._names(self._host.join(folder, part)) if folder else ())
+            if name.startswith("_multiarray_umath.")
+        ]
+        theirs = re.findall(r"\.(?:cpython-|cp)3(\d+)", " ".join(names))
+        if start == "cpython" and theirs and ours not in theirs:
+            return f"numpy in {folder} is made for Python 3.{theirs[0]}"
         return ""
 
     def _optional_doubt(self, root: str) -> str:

@@ -367,3 +367,46 @@ def test_accelerate_is_in_doubt_where_transformers_fails(environment: Environmen
     environment.install("transformers", "absent", init="")
     said = environment.imports("accelerate").doubt("accelerate", "accelerate")
     assert "transformers requires absent, and none is installed" in said
+
+
+def test_a_file_that_hides_triton_leaves_imports_in_doubt(environment: Environment) -> None:
+    environment.install("top", init="")
+    environment.install("triton", init="", version="3.9.0")
+    assert environment.imports("top").doubt("top", "top") == ""
+    (environment.site / "triton" / "__init__.py").unlink()
+    (environment.site / "triton.py").write_text("experiment = 1")
+    assert "is imported in place of triton" in environment.imports("top").doubt("top", "top")
+
+
+@pytest.mark.parametrize(("tag", "doubt"), [("312", False), ("311", True)])
+def test_a_numpy_for_another_python(environment: Environment, tag: str, doubt: bool) -> None:
+    environment.install("top", init="")
+    environment.install("numpy", init="")
+    core = environment.site / "numpy" / "_core"
+    core.mkdir()
+    (core / f"_multiarray_umath.cpython-{tag}-x86_64-linux-gnu.so").write_bytes(b"")
+    there = scan(
+        LocalHost(), (str(environment.site),), str(environment.site), Gaps(),
+        python="3.12.3", cache_tag="cpython-312",
+    )  # fmt: skip
+    found = Imports(LocalHost(), there, ("top",))
+    for said in (found.doubt("top", "top"), found.error("torch", "torch")):
+        assert said.endswith("is made for Python 3.11") == doubt
+
+
+@pytest.mark.parametrize(("name", "doubt"), [("inspect", True), ("low", True), ("mine", False)])
+def test_a_file_of_pythonpath_in_front_of_a_module(
+    environment: Environment, tmp_path: Path, name: str, doubt: bool
+) -> None:
+    environment.install("top", "low", init="")
+    environment.install("low", init="")
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    (scripts / f"{name}.py").write_text("experiment = 1")
+    folders = (str(scripts), str(environment.site))
+    there = scan(
+        LocalHost(), folders, str(environment.site), Gaps(),
+        python="3.12.3", plain=(str(scripts),),
+    )  # fmt: skip
+    said = Imports(LocalHost(), there, ("top",)).doubt("top", "top")
+    assert said.endswith(f"is imported in place of the module {name}") == doubt

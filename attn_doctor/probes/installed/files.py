@@ -37,7 +37,9 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
         return dict.fromkeys(FIELDS)
     known = {name for names in MODULES.values() for name in names} | {*_FURTHER}
     chosen = [
-        one for one in site.distributions if one.name in known and one.info.endswith(".dist-info")
+        one
+        for one in site.distributions
+        if (one.name in known or one.name.startswith("nvidia-")) and one.info.endswith(".dist-info")
     ]
     listed = [(one, host.try_list(one.info)) for one in chosen]
     # A folder of metadata that cannot be listed says nothing.

@@ -98,6 +98,8 @@ class Linking:
         self.torch_missing: tuple[str, ...] = ()
         #: Libraries of torch that are gone, empty or cut short, each with what is wrong.
         self.torch_faults: list[str] = []
+        #: The first damaged library of a CUDA wheel that `import torch` loads; empty if none is.
+        self.wheel_fault = ""
         #: Why the libraries that torch needs are unknown; empty if they are known.
         self.torch_unclear = "" if self._torch else "there is no torch folder"
         #: Libraries that LD_PRELOAD puts before all others, by name.
@@ -213,6 +215,8 @@ class Linking:
                 self.torch_unclear = f"{path}: {binary.damaged}"
                 if not binary.unread:
                     self.torch_faults.append(f"torch/lib/{_file(path)}: {binary.damaged}")
+            elif binary.damaged and not binary.unread and self._host.parent(path) in wheels:
+                self.wheel_fault = self.wheel_fault or f"{_file(path)}: {binary.damaged}"
             loaded.setdefault(binary.soname or path.rpartition("/")[2], path)
             for name in binary.needed:
                 if name in loaded:

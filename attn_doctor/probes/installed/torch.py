@@ -156,7 +156,7 @@ def _libraries(
     if linking.torch_missing:
         return linking.torch_missing, linking.torch_faults, "", nothing
     displaced = linking.displaced() or nothing
-    lacking = _symbols(host, site, linking, path)
+    lacking = linking.wheel_fault or _symbols(host, site, linking, path)
     if displaced.path and not lacking:
         lacking = f"{displaced.path} is loaded first, and {displaced.lacks}"
     return (), linking.torch_faults, lacking, displaced

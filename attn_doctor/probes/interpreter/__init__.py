@@ -14,7 +14,6 @@ from attn_doctor.errors import ExaminationError
 from attn_doctor.facts import Interpreter, Python
 from attn_doctor.facts.kinds import PythonEnvironment
 from attn_doctor.host import Host
-from attn_doctor.probes import path_files
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.interpreter.choice import Choice, check, failure, pick
@@ -245,9 +244,9 @@ def _kept(host: Host, folders: set[str]) -> str:
 
 
 def _holds_packages(host: Host, folder: str) -> bool:
-    """Whether `folder` has known modules, metadata of packages, or `sitecustomize.py`."""
+    """Whether `folder` has modules of one file, known packages or metadata of packages."""
     return _holds_metadata(host, folder) or any(
-        name == path_files.CUSTOM or is_known_module(host, folder, name)
+        name.endswith(".py") or is_known_module(host, folder, name)
         for name in host.try_list(folder)
     )
 

@@ -248,7 +248,7 @@ def _check_pattern(pattern: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # such as a set in a set, which will change its meaning
             re.compile(pattern)
-    except (re.error, OverflowError, FutureWarning, DeprecationWarning) as error:
+    except (re.error, OverflowError, ValueError, FutureWarning, DeprecationWarning) as error:
         raise RuleError(f"symptom pattern {pattern!r}: {error}") from None
     except RecursionError:
         raise RuleError(f"symptom pattern {pattern[:60]!r}… is nested too deeply") from None

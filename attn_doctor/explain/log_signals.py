@@ -38,11 +38,13 @@ class LogSignals:
     not_found = _Pattern()
     unreached = _Pattern()
     reached = _Pattern()
+    installed = _Pattern()
 
     def __init__(self, table: Mapping[str, Sequence[str]]) -> None:
         self.table = table
         self.optional_causes = frozenset(table["optional_causes"])
         self.memory_causes = frozenset(table["memory_causes"])
+        self.installing_causes = frozenset(table["installing_causes"])
 
 
 @cache

@@ -8,6 +8,7 @@ confidence; see `RankedCause.confidence` for its meaning.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -67,6 +68,8 @@ class LogEnd(Struct, frozen=True):
     """The first and the last line of each failure that the run survived."""
     gone_past: dict[str, int] = {}
     """For each process that ends in a traceback: a line at which it still went on."""
+    installed: int = 0
+    """The last line that reports an installation that succeeded, in a log without a failure."""
     unreached: bool = False
     """The installer read no index, so that it does not know what an index has."""
 
@@ -88,9 +91,7 @@ def log_end(file: str, trace: TraceLog) -> LogEnd:
     """The exception in which a log ends, or a later line that ends the run in another way."""
     message = trace.last_message()
     before, past, unreached = survived(trace), gone_past(trace), _is_unreached(trace)
-    progress = max(
-        (line.number for line in trace.lines if log_signals().progress.search(line.text)), default=0
-    )
+    progress = _last(log_signals().progress, trace)
     fatal = next(
         (
             line
@@ -102,15 +103,22 @@ def log_end(file: str, trace: TraceLog) -> LogEnd:
     )
     if fatal is not None and fatal.number > max((line.number for line in message), default=0):
         number = fatal.number
-        return LogEnd(file, fatal.text, number, number, progress, before, past, unreached)
+        return LogEnd(file, fatal.text, number, number, progress, before, past, 0, unreached)
     if not message:
         if any(log_signals().chosen.search(line.text) for line in trace.lines):
             # The program says which attention it uses, and nothing fails.
             progress = trace.lines[-1].number + 1
-        return LogEnd(file, progress=progress, unreached=unreached)
+        installed = _last(log_signals().installed, trace)
+        return LogEnd(file, progress=progress, installed=installed, unreached=unreached)
     numbers = [line.number for line in message]
     text = "\n".join(line.text for line in message)
-    return LogEnd(file, text, min(numbers), max(numbers), progress, before, past, unreached)
+    return LogEnd(file, text, min(numbers), max(numbers), progress, before, past, 0, unreached)
+
+
+def _last(pattern: re.Pattern[str], trace: TraceLog) -> int:
+    """The number of the last line that the pattern matches; 0 if there is none."""
+    found = (line.number for line in reversed(trace.lines) if pattern.search(line.text))
+    return next(found, 0)
 
 
 def _is_unreached(trace: TraceLog) -> bool:
@@ -282,7 +290,14 @@ def _reports_nothing(match: SymptomMatch, rule: Rule, ends: Sequence[LogEnd]) ->
         return True
     if signals.not_found.search(match.excerpt) and _read_no_index(match, ends):
         return True
+    if rule.cause in signals.installing_causes and _was_installed(match, ends):
+        return True
     return _is_note(match, rule) and _goes_on(match, ends)
+
+
+def _was_installed(match: SymptomMatch, ends: Sequence[LogEnd]) -> bool:
+    """The installation that the line is of succeeded."""
+    return any(end.file == match.file and match.line < end.installed for end in ends)
 
 
 def _read_no_index(match: SymptomMatch, ends: Sequence[LogEnd]) -> bool:

@@ -268,3 +268,14 @@ def test_a_note_on_an_optional_package_does_not_explain_another_exception(
     rule("a/b", "package-not-installed", "the kernel package is not installed")
     log = f"the kernel package is not installed\nTraceback (most recent call last):\n{message}"
     assert bool(explained(log).matches) is explains
+
+
+def test_a_package_that_is_not_ready_is_no_cause_where_it_was_built_at_last(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("flash/a", "no-matching-wheel", "no wheel was found")
+    log = "flash_attn: no wheel was found, building it\n"
+    assert explained(log).matches
+    assert not explained(f"{log}Successfully installed flash_attn-2.8.3\n").matches
+    failed = "Traceback (most recent call last):\nRuntimeError: no wheel was found\n"
+    assert explained(f"Successfully installed einops-0.8\n{failed}").matches

@@ -65,21 +65,26 @@ class Printed(Struct, frozen=True):
     changed: frozenset[str] = frozenset()
     installed: frozenset[str] = frozenset()
     """Those that it says it has installed; pip and uv say so at their end."""
+    listed: frozenset[str] = frozenset()
+    """Those that pip says it is going to install."""
 
 
 def read_output(log: str) -> Printed:
     """Return what the output of pip or uv says about the distributions that it changes."""
     changed: set[str] = set()
     done: set[str] = set()
+    listed: set[str] = set()
     for match in _PIP_LINES.finditer(log):
-        changed |= {normal_name(one.strip()) for one in (match[1] or match[2]).split(",")}
+        names = {normal_name(one.strip()) for one in (match[1] or match[2]).split(",")}
+        changed |= names
+        listed |= names if match[1] else set()
     for match in _PIP_END.finditer(log):
         done |= {normal_name(one.rpartition("-")[0]) for one in match[1].split()}
     for line in filter(None, map(UV_LINE.fullmatch, log.splitlines())):
         changed.add(normal_name(line[2]))
         if line[1] in "+~":
             done.add(normal_name(line[2]))
-    return Printed(frozenset(changed | done), frozenset(done))
+    return Printed(frozenset(changed | done), frozenset(done), frozenset(listed))
 
 
 def changes_of(
@@ -96,17 +101,19 @@ def changes_of(
     before = installed(one.copy for one in parts)
     now = installed(one.folder for one in parts)
     wanted = {*names, *printed.changed}
-    since: set[str] = set()
-    if stopped:
-        missing = wanted & (before.keys() - now.keys())
-        since = _installed_since(parts, wanted, stopped)
-        since |= _removed_since(parts, missing, printed, stopped)
-    ours = {one for one in wanted - since if before.get(one) != now.get(one)}
     differing = {
         os.path.join(part.folder, path): os.path.join(part.copy, path)
         for part in parts
         for path in link_copy.changed(part.folder, part.copy)
     }
+    since: set[str] = set()
+    if stopped:
+        missing = wanted & (before.keys() - now.keys())
+        left = [path for path in differing if _is_file(path) and not stopped.after(path)]
+        gone = {one for one in missing & printed.listed if not _has_files(parts, one, left)}
+        since = _installed_since(parts, wanted, stopped)
+        since |= _removed_since(parts, missing, gone, printed, stopped)
+    ours = {one for one in wanted - since if before.get(one) != now.get(one)}
     # A whole folder, such as `share`, that was not there.
     differing |= {
         part.folder: part.copy
@@ -160,20 +167,39 @@ def _installed_since(parts: Sequence[Part], names: Collection[str], stopped: Sto
 
 
 def _removed_since(
-    parts: Iterable[Part], missing: Iterable[str], printed: Printed, stopped: Stop
+    parts: Iterable[Part],
+    missing: Iterable[str],
+    gone: Collection[str],
+    printed: Printed,
+    stopped: Stop,
 ) -> set[str]:
     """The distributions that someone removed after the stop, as far as that can be known.
 
     pip names what it changes before it does so, uv at its end. Without a word of the installer, a
-    distribution was removed by someone else if the folder changed after the stop.
+    distribution was removed by someone else if the folder changed after the stop. So was one that
+    pip was to install and of which no file is left (`gone`): pip puts the new files in place at
+    once after it has put the old ones aside.
     """
     there = [part.folder for part in parts if os.path.isdir(part.folder)]
     later = any(os.stat(folder).st_mtime > stopped.time + _MARGIN for folder in there)
     return {
         name
         for name in missing
-        if name in printed.installed or (later and name not in printed.changed)
+        if name in printed.installed or (later and (name in gone or name not in printed.changed))
     }
+
+
+def _has_files(parts: Iterable[Part], name: str, left: Iterable[str]) -> bool:
+    """Files of a distribution are in place: some of before, or some that the installer `left`."""
+    old = (
+        path
+        for part in parts
+        for path, names in owners(part.copy, part.folder).items()
+        if name in names
+    )
+    expected = name.replace("-", "_")
+    tops = (os.path.basename(_top(parts, path)).lower() for path in left)
+    return any(map(_is_file, old)) or any(top.startswith(expected) for top in tops)
 
 
 class _Owners:

@@ -19,7 +19,7 @@ import pytest
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.fixes import env_snapshot, orphans, undo
 from attn_doctor.fixes import journal as journal_module
-from attn_doctor.fixes.attribution import Printed, read_output
+from attn_doctor.fixes.attribution import read_output
 from attn_doctor.fixes.distributions import Change, installed
 from attn_doctor.fixes.journal import MARKER, Journal, Run, begin, reopen, runs
 from attn_doctor.fixes.orphans import end_orphan
@@ -691,6 +691,36 @@ def test_what_pip_had_removed_when_it_was_killed_comes_back(
 
 
 @pytest.mark.parametrize(
+    ("log", "left", "back"),
+    [
+        ("Installing collected packages: a, b\n  Found existing installation: a 1.0\n", "", False),
+        ("Installing collected packages: a, b\n", "a.py", True),  # it was writing the files
+        ("Installing collected packages: a, b\n", "a_new.py", True),
+        ("Installing collected packages: b\nFound existing installation: a 1.0\n", "", True),
+    ],
+)
+def test_what_pip_was_installing_is_kept_if_it_was_removed_after_the_kill(
+    site: Path, done: Callable[..., Run], log: str, left: str, back: bool
+) -> None:
+    """An installation that was killed leaves files, a removal by pip leaves none."""
+    run = done(upgrade(site, finished=False))
+    (run.folder / "step-1.log").write_text(log)
+    shutil.rmtree(site / "a-2.0.dist-info")
+    (site / "a.py").unlink()
+    if left:
+        (site / left).write_text("a 2.0")
+    (copies,) = env_snapshot.copies_of(run)
+    stopped = time.time() + 10
+    os.utime(copies.mark, (stopped, stopped))
+    os.utime(site, (stopped + 10, stopped + 10))
+    plan = undo_plan(run)
+    assert (f"a was changed after run {run.id} was stopped; it is kept" in plan.refused) != back
+    undo.undo(run, plan)
+    assert names(site) == ({"a": "1.0"} if back else {}) | {"other": "1.0"}
+    assert sorted(path.name for path in site.glob("a*.py")) == ["a.py"] * back
+
+
+@pytest.mark.parametrize(
     ("log", "changed", "installed_"),
     [
         ("Installing collected packages: My.Pkg, b\n", {"my-pkg", "b"}, set()),
@@ -701,7 +731,9 @@ def test_what_pip_had_removed_when_it_was_killed_comes_back(
     ],
 )
 def test_what_an_installer_prints(log: str, changed: set[str], installed_: set[str]) -> None:
-    assert read_output(log) == Printed(frozenset(changed), frozenset(installed_))
+    printed = read_output(log)
+    assert (printed.changed, printed.installed) == (changed, installed_)
+    assert printed.listed == (changed if "collected" in log else set())
 
 
 def test_a_roll_back_that_was_killed_is_ended_by_undo(

@@ -128,8 +128,9 @@ def _recorded(record: str) -> list[tuple[str, int]]:
         counts = stem.count("/") <= 2 or _ATTENTION in stem
         if counts and (size := _listed(stem, part[:200])) is not None:
             found.append((f"{stem}.py", size))
-    wheels = re.findall(r"(?m)^(nvidia/[^,\n]+\.so\.\d+),[^,\n]*,(\d{1,15})\r?$", record)
-    found += [(path, int(size)) for path, size in wheels]
+    if record.startswith("nvidia/") or "\nnvidia/" in record:  # torch's is long, and has none
+        wheels = re.findall(r"(?m)^(nvidia/[^,\n]+\.so\.\d+),[^,\n]*,(\d{1,15})\r?$", record)
+        found += [(path, int(size)) for path, size in wheels]
     for name in (".pyd" if os.name == "nt" else ".so", "/torch_shm_manager"):
         at = record.find(f"{name},")
         while at >= 0:

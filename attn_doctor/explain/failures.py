@@ -30,9 +30,9 @@ _CUT, _AFTER_CUT, _AT_THE_END = 2, 8, 3
 
 #: The lines of ComfyUI's report that hold the exception and its message, and the end of a build.
 _REPORTED = re.compile(
-    r"\s*(?:- \*\*Exception (?:Type|Message):\*\*|Error occurred when executing"
-    r"|(?:subprocess\.)?CalledProcessError: Command .{1,60}?"
-    r"\b(?:ninja|cmake|nvcc|hipcc|gcc|cc|clang)\b)"
+    r"[\s`]*(?:- \*\*Exception (?:Type|Message):\*\*|Error occurred when executing"
+    r"|(?:subprocess\.)?CalledProcessError: Command .{1,300}?"
+    r"\b(?:ninja|cmake|nvcc|hipcc|gcc|cc|tcc|clang)\b)"
 )
 _MESSAGE_OF = re.compile(r"\s*- \*\*Exception Message:\*\*")
 #: A line that reports a failure, and does not only mention one.

@@ -157,7 +157,7 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
         ),
         (
             ("# ComfyUI Error Report\n- **Exception Message:** Command '['cl.EXE', 'cuda_utils.c', "
-            "'/IC:\\\\venv\\\\site-packages\\\\triton\\\\include']' returned non-zero exit status 2."),
+            "'/IC:\\venv\\site-packages\\triton\\include']' returned non-zero exit status 2."),
             "triton",
             "build",
         ),
@@ -679,15 +679,21 @@ def test_what_surrounds_an_exception_with_frames_names_no_component(
     assert guessed(log + "ValueError: The model did not return a loss\n") is None
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"'/usr/bin/gcc', '/tmp/a/main.c', '-I{SITE}/triton/common/../third_party/cuda/include'",
+        r"'D:\\Programs\\launcher\\api\\wan.git\\app\\venv\\Lib\\site-packages\\triton\\runtime\\tcc\\tcc.exe', 'a.c'",
+    ],
+)
+@pytest.mark.parametrize("mark", ["", "`"])
 def test_a_compiler_that_triton_called_names_triton(
-    guessed: Callable[[str], Guess | None],
+    guessed: Callable[[str], Guess | None], command: str, mark: str
 ) -> None:
-    found = guessed(
-        "subprocess.CalledProcessError: Command '['/usr/bin/gcc', '/tmp/a/main.c', '-O3', "
-        f"'-I{SITE}/triton/common/../third_party/cuda/include', '-lcuda']' returned non-zero exit status 1."
-    )
+    said = f"{mark}subprocess.CalledProcessError: Command '[{command}]' returned non-zero exit status 1."
+    found = guessed(f"The build ends with\n{said}\n")
     assert found is not None
-    assert (found.component, found.kind) == ("triton", "build")
+    assert (found.component, found.kind, found.line) == ("triton", "build", 2)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from attn_doctor.facts import Facts
 
 
-_RULE_ID = re.compile(r"[a-z][a-z0-9-]*/[a-z0-9][a-z0-9-]*")
+_RULE_ID = re.compile(r"[a-z][\w-]*/[\w.-]+|ATTN-\d{4}-\d{4}")
 #: The exit code of each outcome.
 _CODES = {"nothing": 0, "cause": 1, "component": 5}
 
@@ -116,7 +116,8 @@ def _is_rule(argument: str, folders: list[Path] | None) -> bool:
         return False
     from attn_doctor.rulebook import library
 
-    area = argument.partition("/")[0]
+    area, slash, _ = argument.rpartition("/")
+    area = area if slash else "advisories"
     return any(rule.id.startswith(f"{area}/") for rule in library.load(rule_folders(folders)))
 
 

@@ -154,6 +154,8 @@ def test_the_id_of_a_rule_shows_its_page() -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("sage/needs-triton")
     assert run("logs/needs-triton").returncode == 2
+    for id in ("ATTN-2026-0019", "advisories/ATTN-2026-0019"):
+        assert run(id).stdout.startswith("advisories/ATTN-2026-0019")
 
 
 def test_a_component_has_an_exit_code_of_its_own() -> None:

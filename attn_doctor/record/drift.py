@@ -145,7 +145,7 @@ def _differs(name: str, was: object, now: object) -> bool:
 
 #: Variables whose change the caches do not notice; kernels for a GPU know no threads. Not CXX: its
 #: text is Inductor's setting `cpp.cxx` and so in every graph's key, also where nothing is C++.
-_UNNOTICED = re.compile(r"TRITON_|DISABLE_PTXAS_OPT|CC$")
+_UNNOTICED = re.compile(r"TRITON_|DISABLE_PTXAS_OPT|NVIDIA_TF32_OVERRIDE|CC$")
 #: What torch takes where a variable is not set, and puts into its keys all the same.
 _DEFAULTS = {"CXX": "g++"}
 #: Switches that decide whether caches and compilers are used at all; no key holds them.

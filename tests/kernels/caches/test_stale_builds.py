@@ -57,6 +57,7 @@ CPU = BuildEnvironment(
         (H200, {"settings": {"inductor": "2"}}, "rebuild", "Inductor's settings are not those"),
         (H200, {"environment": {"OMP_NUM_THREADS": "4"}}, "none", "still used"),
         (H200, {"environment": {"TRITON_PTXAS_PATH": "/x"}}, "none", "still used"),
+        (H200, {"environment": {"NVIDIA_TF32_OVERRIDE": "0"}}, "none", "still used"),
         (H200, {"environment": {"CC": "/opt/gcc/bin/gcc"}}, "none", "still used"),
         (
             H200,

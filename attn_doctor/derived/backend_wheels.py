@@ -144,10 +144,10 @@ def xformers_index(facts: Facts, tables: Tables) -> str | None:
 
     `pypi` for a torch of PyPI if PyPI's wheel fits; else torch's newest index, such as `cu130`.
     """
+    if facts.system.os == "macos" or facts.system.arch not in ("x86_64", None):
+        return ""
     if facts.torch.version is None or facts.torch.cuda is None:
         return None
-    if facts.system.arch not in ("x86_64", None):
-        return ""
     rows = [
         row for row in tables["xformers"]["release"] if _accepts(row["torch"], facts.torch.version)
     ]

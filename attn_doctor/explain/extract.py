@@ -490,6 +490,9 @@ def _complete_torch(values: dict[str, Any]) -> None:
         values.pop("torch.cuda", None)
     elif "torch.cuda" in values:
         values["torch.build"] = "cuda"
+    elif values.get("system.os") == "macos":
+        # PyPI has one build for macOS, and no index has another.
+        values.setdefault("torch.build", "mps")
 
 
 def _capability(name: str, tables: Mapping[str, Any]) -> int | None:

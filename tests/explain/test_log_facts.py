@@ -122,6 +122,10 @@ def extracted(log: str) -> tuple[Facts, frozenset[str]]:
         ("OS: Microsoft Windows 11 Pro (10.0.26100 64-bit)", {"system.os": "windows"}),
         ("Python platform: macOS-15.3.2-arm64-arm-64bit", {"system.os": "macos"}),
         (
+            "PyTorch version: 2.7.1\nPython platform: macOS-15.5-arm64-arm-64bit",
+            {"torch.build": "mps"},
+        ),
+        (
             "Torch: 2.6.0+cu124. CUDA: 12.0. CUDA Toolkit: 12.4. Triton: 3.2.0",
             {"torch.version": "2.6.0+cu124", "gpu.sm": 120, "triton.version": "3.2.0"},
         ),

@@ -18,6 +18,8 @@ _CLOSE = 2
 _CALLER = re.compile(r"(?i)(?:attn|attention)[^/]*$")
 #: An option of a command, which does not say what failed.
 _OPTION = re.compile(r"(?<!\S)--[\w-]+")
+#: The command that compiles the module with which Triton starts a kernel; it names that kernel.
+_COMPILE = re.compile(r"Command '?\[.*\b(?:main|cuda_utils|hip_utils|__triton_launcher)\.c\b.*")
 #: A file that a message names.
 _FILE = re.compile(r"'([^'\n]*/[^'\n]*)'")
 #: A file with sources that a message names, as a compiler or a check of C++ does.
@@ -37,9 +39,9 @@ def is_unrelated(failure: Failure) -> bool:
 
 
 def innermost(failure: Failure) -> str:
-    """The message and the frames next to it."""
+    """The message and the frames next to it, without the kernel for which Triton compiles."""
     parts = (f"{frame.path} {frame.function} {frame.code}" for frame in failure.frames[-_CLOSE:])
-    return "\n".join((failure.message, *parts))
+    return "\n".join((_COMPILE.sub("", failure.message), *parts))
 
 
 def component_of(
@@ -68,7 +70,8 @@ def component_of(
         return next(one for one in table.component if one.id == known.component), inner
     kind = table.kind_of(failure.message).id
     indirect = kind in ("died", "cut") or failure.traced
-    if indirect and (late := _further_up(failure, first)):
+    outer = failure.frames if indirect else _of_setup(failure) if kind == "build" else ()
+    if late := _further_up(outer, first):
         return late
     # A program compiles other kernels too; the frames around it would name attention.
     passed_on = [passes_on(frame.path) for frame in failure.frames]
@@ -108,15 +111,20 @@ def _inmost(failure: Failure, components: Sequence[Component]) -> tuple[Componen
     return None
 
 
+def _of_setup(failure: Failure) -> tuple[Frame, ...]:
+    """The frames of the script that builds a package."""
+    return tuple(frame for frame in failure.frames if frame.path.endswith("setup.py"))
+
+
 def _further_up(
-    failure: Failure, components: Sequence[Component]
+    frames: Sequence[Frame], components: Sequence[Component]
 ) -> tuple[Component, Frame] | None:
     """The component that an outer frame names.
 
     A GPU reports a failure at a later call, torch's tracer one of the program that it traces, and
     a log that was cut does not say which call failed.
     """
-    for frame in reversed(failure.frames):
+    for frame in reversed(frames):
         text = f"{frame.path} {frame.function} {frame.code}"
         named = next((one for one in components if one.is_named_in(text)), None)
         if named is not None:

@@ -31,8 +31,9 @@ _CUT, _AFTER_CUT, _AT_THE_END = 2, 8, 3
 #: The lines of ComfyUI's report that hold the exception and its message, and the end of a build.
 _REPORTED = re.compile(
     r"[\s`]*(?:- \*\*Exception (?:Type|Message):\*\*|Error occurred when executing"
-    r"|(?:subprocess\.)?CalledProcessError: Command .{1,300}?"
-    r"\b(?:ninja|cmake|nvcc|hipcc|gcc|cc|tcc|clang)\b)"
+    r"|.{0,80}?(?:[Ee]rror|failed)\b ?[:(] ?Command .{1,300}?"
+    r"\b(?:ninja|cmake|nvcc|hipcc|gcc|cc|tcc|clang|cl)\b"
+    r"|(?:RuntimeError: )?Error compiling objects for extension)"
 )
 _MESSAGE_OF = re.compile(r"\s*- \*\*Exception Message:\*\*")
 #: A line that reports a failure, and does not only mention one.

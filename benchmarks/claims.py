@@ -63,6 +63,9 @@ MODULES = {
     "torchao": "torchao",
     "xformers": "xformers",
     "bitsandbytes": "bitsandbytes",
+    "kernels": "kernels",
+    "sageattention": "sageattention",
+    "flash_attn_4": "flash_attn.cute",
 }
 #: Packages whose import fails if their extension does not load. The others continue without it.
 NEEDS_EXTENSION = ("torchvision", "torchaudio", "flash_attn")
@@ -205,7 +208,9 @@ def _modules(facts: Facts) -> Iterator[Claim]:
         if field == "torch" or not package.installed or not torch.installed:
             continue
         faults = [package.import_error]
-        if field in NEEDS_EXTENSION and package.loads is not None:
+        # torchvision up to 0.16 continues without its operators.
+        alone = field == "torchvision" and re.match(r"0\.(\d|1[0-6])\.", package.version or "")
+        if field in NEEDS_EXTENSION and package.loads is not None and not alone:
             faults.append(package.load_error)
         broken = bool(
             torch.installation_error

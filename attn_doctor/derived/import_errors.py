@@ -105,11 +105,16 @@ def _metadata_of_others(field: str, facts: Facts) -> str:
 
 
 def _torchvision(facts: Facts) -> str:
-    """Return why importing torchvision fails; empty if no reason was found."""
-    if not facts.torchvision.installed:
+    """Return why importing torchvision fails; empty if no reason was found.
+
+    Up to 0.16 it continues without its operators.
+    """
+    torchvision = facts.torchvision
+    if not torchvision.installed:
         return ""
-    error = facts.torchvision.import_error or extensions.package_load_error("torchvision", facts)
-    return error or ""
+    if torchvision.import_error or parts(torchvision.version or "1") < (0, 17):
+        return torchvision.import_error or ""
+    return extensions.package_load_error("torchvision", facts) or ""
 
 
 def _xformers(facts: Facts) -> str:

@@ -24,6 +24,7 @@ from attn_doctor.probes.installed.agreement import agreed
 from attn_doctor.probes.installed.imports import Imports
 from attn_doctor.probes.installed.origin import Built, Origin, built, module_path, origin, said_by
 from attn_doctor.probes.installed.requirements import required
+from attn_doctor.requirement import satisfies
 
 
 class Known(Struct, frozen=True):
@@ -185,7 +186,7 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
             _hidden(host, one, known.module, path)
             or imports.error(one.name, known.module)
             or (_without_extension(host, known, path) if not files else "")
-            or _cuda_check(host, site, field, made.cuda)
+            or _cuda_check(host, site, field, one, made.cuda, headers)
         )
         doubt = "" if failure else imports.doubt(one.name, known.module)
     if doubt:
@@ -313,13 +314,26 @@ def _without_extension(host: Host, known: Known, path: str) -> str:
     return ""
 
 
-def _cuda_check(host: Host, site: Site, field: str, cuda: str | None) -> str:
+def _cuda_check(
+    host: Host,
+    site: Site,
+    field: str,
+    one: Distribution,
+    cuda: str | None,
+    headers: dict[str, list[str]],
+) -> str:
     """Return why torchaudio or torchvision stops its own import beside a torch of another CUDA.
 
-    torchaudio compares the major and minor version, torchvision only the major one.
+    torchaudio compares the major and minor version, torchvision only the major one. torchvision up
+    to 0.16 compares nothing if its operators do not load, as with another release of torch.
     """
     compared = _CUDA_PARTS.get(field, 0)
     if not compared or cuda is None:
+        return ""
+    old = field == "torchvision" and _holds(one.version, "<0.17")
+    torch = site.distributions.get("torch")
+    wanted = _requires_torch(host, site, headers, "")
+    if old and torch is not None and wanted and not _holds(torch.version, wanted):
         return ""
     theirs = said_by(host, site.module(host, "torch")).get("cuda", "")
     if not theirs or cuda.split(".")[:compared] == theirs.split(".")[:compared]:
@@ -380,6 +394,14 @@ def _asks_for_newer_torch(host: Host, site: Site) -> bool:
     try:
         return Version(torch.version) < Version(floor)
     except InvalidVersion:
+        return False
+
+
+def _holds(version: str, specifier: str) -> bool:
+    """Whether a version satisfies a specifier; false if one cannot be read."""
+    try:
+        return satisfies(version, specifier)
+    except ValueError:
         return False
 
 

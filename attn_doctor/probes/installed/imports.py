@@ -62,6 +62,23 @@ MOST = 3000
 _STATEMENT = (
     r"(?m)^(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]+)|import[ \t]+([^\n#]+))"
 )
+#: Modules of the standard library that a file of this name can hide. Python has others when it
+#: starts, and no framework imports the last ones; many projects have a folder `test`.
+_STDLIB = (
+    sys.stdlib_module_names
+    - {"abc", "codecs", "io", "os", "runpy", "site", "stat", *sys.builtin_module_names}
+    - {
+        "antigravity",
+        "idlelib",
+        "lib2to3",
+        "test",
+        "this",
+        "tkinter",
+        "turtle",
+        "turtledemo",
+        "venv",
+    }
+)
 _STRING = r'(?s)("""|\'\'\').*?\1'
 #: Blocks that run if torch is installed, as it is where this is of interest, or torchao.
 _IF_TORCH, _IF_TORCHAO = (
@@ -230,6 +247,7 @@ class Imports:
     ) -> None:
         self._host, self._site = host, site
         known = [one for one in map(site.distributions.get, roots) if one is not None]
+        self._roots = known
         self._requirements = requirements = Requirements(host, site)
         declared = _unmet(requirements, known)
         absent = [one for one in declared if not one.installed]
@@ -321,18 +339,32 @@ class Imports:
                     )
         return ""
 
+    def in_front(self, folder: str, root: str = "") -> Iterator[tuple[str, str]]:
+        """Yield what an import finds in `folder`, and the name of the module that it hides.
+
+        That is a module of the standard library, or one that `root`, or any known package, needs.
+        """
+        roots = self._roots if not root else filter(None, [self._site.distributions.get(root)])
+        needed = {
+            _module(name): one.site
+            for each in roots
+            for name, one in self._requirements.closure(each).items()
+            if name != root
+        }
+        for name in sorted(self._names(folder)):
+            module, dot, end = name.partition(".")
+            known = needed.get(module, folder) != folder or module in _STDLIB
+            package = (
+                known and not dot and "__init__.py" in self._names(self._host.join(folder, name))
+            )
+            if known and (end == "py" or package):
+                yield self._host.join(folder, name), module
+
     def _in_front(self, root: str) -> str:
-        """Return which file of PYTHONPATH is imported in place of a module that `root` may need."""
-        one = self._site.distributions.get(root)
-        needed = self._requirements.closure(one) if one is not None else {}
-        modules = {_module(name): other.site for name, other in needed.items() if name != root}
+        """Return what PYTHONPATH has in place of a module that `root` may need."""
         for folder in self._site.plain:
-            for name in sorted(self._names(folder)):
-                module, end = name.removesuffix(".py"), name[-3:]
-                installed = modules.get(module, folder) != folder
-                if end == ".py" and (installed or module in sys.stdlib_module_names):
-                    path = self._host.join(folder, name)
-                    return f"{path} is imported in place of the module {module}"
+            for path, module in self.in_front(folder, root):
+                return f"{path} is imported in place of the module {module}"
         return ""
 
     def _strange(self) -> str:

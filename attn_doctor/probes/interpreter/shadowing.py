@@ -1,7 +1,7 @@
 """Finds modules that shadow a package.
 
-Only packages that attention backends use are checked. PYTHONPATH and the working directory are
-searched; a script's own folder, which Python also searches, is not known here.
+Only packages that attention backends use are checked, and what these need. PYTHONPATH and the
+working directory are searched. A script's own folder, which Python searches too, is not known here.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
+from attn_doctor.probes.installed.packages import imports_of
 
 #: Module → the distributions that contain it.
 MODULES: dict[str, tuple[str, ...]] = {
@@ -63,8 +64,18 @@ def shadowing_modules(host: Host, site: Site, pythonpath: tuple[str, ...]) -> tu
         Shadowing(path=path, folder=folder, here=here)
         for folder, here in places.items()
         if folder
-        for path in _not_installed(host, site, folder)
+        for path in _found(host, site, folder, here)
     )
+
+
+def _found(host: Host, site: Site, folder: str, here: bool) -> list[str]:
+    """Return what `folder` has in place of a known package, or of a module that one needs.
+
+    Of the working directory only known packages count: many projects have a module `types`.
+    """
+    known = _not_installed(host, site, folder)
+    more = () if here else imports_of(host, site).in_front(folder)
+    return [*known, *(path for path, module in more if module not in MODULES)]
 
 
 def _not_installed(host: Host, site: Site, folder: str) -> list[str]:

@@ -99,3 +99,18 @@ def test_a_common_word_counts_only_where_the_package_is_installed() -> None:
     files = {f"{CWD}/kernels/__init__.py": ""}
     assert look(files) == ()
     assert look({**files, **installed("kernels-0.12.0")}) == (f"{CWD}/kernels ({HERE})",)
+
+
+def test_a_file_hides_what_a_package_needs() -> None:
+    """Not test.py, which no framework imports; and nothing in the working directory."""
+    files = {
+        f"/opt/mine/{name}": "" for name in ("inspect.py", "test.py", "html/__init__.py", "os.py")
+    } | {"/opt/mine/tqdm.py": "", "/opt/mine/flask.py": "", f"{CWD}/inspect.py": ""}
+    metadata = {
+        f"{SITE}/diffusers-0.42.1.dist-info/METADATA": "Requires-Dist: tqdm\n",
+        **installed("tqdm-4.67.1", "flask-3.1.2"),
+    }
+    found = look({**files, **metadata}, "/opt/mine", sites=("/opt/mine", SITE))
+    assert found == tuple(
+        f"/opt/mine/{name} (in PYTHONPATH)" for name in ("html", "inspect.py", "tqdm.py")
+    )

@@ -247,6 +247,7 @@ def _set_python(facts: Facts, value: str, _: Tables, notes: list[str]) -> Facts:
         environment=old.environment,
         headers=old.headers,
         shadowing_modules=(),
+        unread_torch="",
         shadowing_here=False,
         pythonpath_kept="",
         invalid_distributions=(),

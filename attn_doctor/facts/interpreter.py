@@ -40,6 +40,9 @@ class Python(Struct, frozen=True, kw_only=True):
     """Directory that should contain `Python.h`."""
     site_packages: tuple[str, ...] | None = None
     """Directories with its distributions, in import order."""
+    unread_torch: str | None = None
+    """Folder of this environment with torch for another Python version; empty if torch is read, or
+    there is none."""
     site_packages_writable: bool | None = None
     """This user may write to the directory where pip installs packages (`purelib`)."""
     pip: Version | None = None
@@ -53,7 +56,8 @@ class Python(Struct, frozen=True, kw_only=True):
     pythonpath: tuple[str, ...] | None = None
     """Entries of PYTHONPATH."""
     shadowing_modules: tuple[str, ...] | None = None
-    """Files outside site-packages that Python imports in place of a known package."""
+    """Files outside site-packages that Python imports in place of a known package, or of a module
+    that one needs."""
     shadowing_here: bool | None = None
     """One of them is in the working directory, which `python -m` and `python -c` search."""
     pythonpath_kept: str | None = None

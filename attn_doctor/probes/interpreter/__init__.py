@@ -140,6 +140,7 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
             for one in chosen.site_packages
             if one not in chosen.plain or _holds_metadata(host, one)
         ),
+        unread_torch=_unread_torch(host, answer, site),
         site_packages_writable=can_write,
         pip=pip.version if pip else "",
         uv=_uv(host, answer.scripts),
@@ -227,6 +228,19 @@ def _environment(host: Host, answer: Description) -> PythonEnvironment:
     return "conda" if host.is_dir(host.join(answer.prefix, "conda-meta")) else "system"
 
 
+def _unread_torch(host: Host, answer: Description, site: Site) -> str:
+    """Return the folder of another minor version that has torch; empty if torch is elsewhere too.
+
+    A virtual environment has one after the base Python was upgraded, a conda environment after its
+    own Python was. Several installed Pythons share a folder too, and so others are not looked at.
+    """
+    if site.module(host, "torch") or _environment(host, answer) not in ("venv", "conda"):
+        return ""
+    lib = host.join(answer.prefix, "lib")
+    folders = (host.join(lib, name, "site-packages") for name in host.try_list(lib))
+    return next((one for one in folders if host.is_dir(host.join(one, "torch"))), "")
+
+
 def _pythonpath(host: Host) -> tuple[str, ...]:
     """Return the folders that PYTHONPATH adds. An empty entry is the working directory."""
     text = host.environ.get("PYTHONPATH", "")
@@ -244,9 +258,11 @@ def _kept(host: Host, folders: set[str]) -> str:
 
 
 def _holds_packages(host: Host, folder: str) -> bool:
-    """Whether `folder` has modules of one file, known packages or metadata of packages."""
+    """Whether `folder` has modules of one file, packages or metadata of packages."""
     return _holds_metadata(host, folder) or any(
-        name.endswith(".py") or is_known_module(host, folder, name)
+        name.endswith(".py")
+        or is_known_module(host, folder, name)
+        or ("." not in name and host.is_file(host.join(folder, name, "__init__.py")))
         for name in host.try_list(folder)
     )
 

@@ -394,6 +394,16 @@ def test_conda() -> None:
     assert (python.environment, python.headers) == ("conda", "")
 
 
+def test_torch_for_the_python_before_an_upgrade() -> None:
+    """Not where this Python has a torch too."""
+    old, new = (f"{VENV}/lib/python3.{minor}/site-packages" for minor in (10, 11))
+    said = {"pyvenv": f"{VENV}/pyvenv.cfg", "prefix": VENV, "site_packages": [new]}
+    files = {f"{VENV}/pyvenv.cfg": "home = /usr/bin", f"{old}/torch/__init__.py": ""}
+    assert recorded(files, f"{VENV}/bin/python", said=said).unread_torch == old
+    files[f"{new}/torch/__init__.py"] = ""
+    assert recorded(files, f"{VENV}/bin/python", said=said).unread_torch == ""
+
+
 def test_user_site() -> None:
     user = ANSWER["user_site"]
     python = recorded({}, said={"site_packages": [user, "/usr/lib/python3/dist-packages"]})

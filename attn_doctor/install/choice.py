@@ -83,7 +83,7 @@ def choose(
         return Conflict(reasons=(fault,), names=("for",))
     if fault := _python_fault(demand, facts):
         return Conflict(reasons=(fault,), names=("python",))
-    rules = rules or Rules(community=demand.community)
+    rules = rules or Rules(community=demand.community, reinstall=demand.reinstall)
     offered = (one for one in _builds(demand, facts, tables, rules) if _is_there(one, rules))
     tried = [_try(build, demand, facts, tables, rules) for build in offered]
     if fault := _gpu_fault(demand, tried) or ("" if demand.gpu else other_vendor(facts)):

@@ -71,6 +71,8 @@ class Demand(Struct, frozen=True, kw_only=True):
     """Also wheels that a project does not publish itself."""
     keep_torch: bool = False
     """The installed torch stays."""
+    reinstall: bool = False
+    """Packages that are asked for are replaced, also where the installed ones load."""
 
     @property
     def meanings(self) -> tuple[Meaning, ...]:

@@ -104,6 +104,8 @@ _WORDS = {
 _TORCH = {"torch", "torchvision", "torchaudio"}
 #: The condition in the title of a fix.
 _FIRST, _LAST = re.compile(r"If [^,:]{3,100}[,:] "), re.compile(r", if [^,]{3,100}$")
+#: Options of `install` that a fix may have.
+_OPTIONS = ("--community", "--reinstall")
 #: Options of a command that repairs the installed release.
 _REPAIRS = {"--force-reinstall", "--no-deps"}
 
@@ -141,8 +143,8 @@ def _decided(fix: Fix, facts: Facts, *, builds: bool) -> Fix:
     words = _words(fix.run)
     if not words or None in (facts.torch.installed, facts.python.version, facts.system.os):
         return fix
-    community = any("--community" in argv for argv in fix.run)
-    found = _chosen(words, Same(facts), community)
+    options = tuple(one for one in _OPTIONS if any(one in argv for argv in fix.run))
+    found = _chosen(words, Same(facts), options)
     if isinstance(found, Conflict):
         head = _LATER if {*found.names} <= _WORDS.keys() else _NOWHERE
         reasons = "; ".join(found.reasons)
@@ -154,7 +156,7 @@ def _decided(fix: Fix, facts: Facts, *, builds: bool) -> Fix:
         fix,
         title=_under_its_condition(fix.title, _title(found)),
         safety=Safety.ASK,
-        run=(("attn-doctor", "install", *words, *["--community"] * community),),
+        run=(("attn-doctor", "install", *words, *options),),
         manual="",
         needs="",
     )
@@ -196,9 +198,12 @@ def _torch_of(call: PipCall, facts: Facts) -> TorchBuild | None:
 
 
 @lru_cache(maxsize=16)
-def _chosen(words: tuple[str, ...], same: Same, community: bool) -> Choice | Conflict:
+def _chosen(words: tuple[str, ...], same: Same, options: tuple[str, ...]) -> Choice | Conflict:
     """What `install` chooses; all backends of a report ask for it."""
-    return choose(Demand(words=words, community=community), same.facts, library.tables())
+    demand = Demand(
+        words=words, community="--community" in options, reinstall="--reinstall" in options
+    )
+    return choose(demand, same.facts, library.tables())
 
 
 def _words(run: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:

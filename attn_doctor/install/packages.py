@@ -64,6 +64,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     """What limits the choice."""
 
     community: bool = False
+    reinstall: bool = False
+    """An installed package that is asked for does not stay."""
     rejected: frozenset[str] = frozenset()
     """Addresses of wheels that were read and do not load."""
     absent: frozenset[str] = frozenset()
@@ -79,7 +81,7 @@ def pick(package: str, facts: Facts, rules: Rules, *, asked: bool = True) -> Pic
 
     `asked`: it is asked for. Otherwise an installed release stays although it is too old.
     """
-    kept = _kept(package, facts)
+    kept = None if asked and rules.reinstall else _kept(package, facts)
     if kept and not (asked and package == "sageattention" and _too_old(kept.version)):
         return kept
     return _PICKERS[package](facts, rules)
@@ -120,7 +122,7 @@ def _accepted_flash(xformers: str) -> str:
 
 def _all_xformers(facts: Facts, rules: Rules) -> Iterator[Pick]:
     """The installed one, or every release with a wheel, the newest first."""
-    if kept := _kept("xformers", facts):
+    if not rules.reinstall and (kept := _kept("xformers", facts)):
         yield kept
     for found in every_xformers(facts):
         if not (found.index and rules.only_default):
@@ -129,7 +131,7 @@ def _all_xformers(facts: Facts, rules: Rules) -> Iterator[Pick]:
 
 def _all_flash(facts: Facts, rules: Rules) -> Iterator[Pick]:
     """The installed one, wheels, releases whose setup.py fetches one, and builds from source."""
-    if kept := _kept("flash-attn", facts):
+    if not rules.reinstall and (kept := _kept("flash-attn", facts)):
         yield kept
     yield from _flash_wheels(facts, rules)
     for found in every_flash(facts):
@@ -208,6 +210,8 @@ def _sage(facts: Facts, rules: Rules) -> Pick | Lacking:
     if not isinstance(built, Lacking):
         return built
     if facts.sageattention.installed:
+        if not _too_old(facts.sageattention.version or ""):
+            return built
         older = f"the installed {facts.sageattention.version} is too old for Diffusers"
     else:
         older = "1.0.6 on the package index needs no compiler, but is too old for Diffusers"

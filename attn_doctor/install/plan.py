@@ -83,7 +83,13 @@ def installation(
         seen.append(wheel.url)
         return verdict(wheel, ahead).verdict.loads == "yes"
 
-    rules = Rules(community=demand.community, absent=absent, only_default=only_default, loads=loads)
+    rules = Rules(
+        community=demand.community,
+        reinstall=demand.reinstall,
+        absent=absent,
+        only_default=only_default,
+        loads=loads,
+    )
     while True:
         found = choose(demand, facts, tables, rules)
         if isinstance(found, Conflict):
@@ -97,16 +103,18 @@ def installation(
     return Installation(
         demand=demand,
         choice=found,
-        plan=plan(found, facts, torch_index),
+        plan=plan(found, facts, torch_index, reinstall=demand.reinstall),
         read=tuple(answers),
     )
 
 
-def plan(choice: Choice, facts: Facts, torch_index: str = builds.INDEX) -> Plan:
+def plan(
+    choice: Choice, facts: Facts, torch_index: str = builds.INDEX, *, reinstall: bool = False
+) -> Plan:
     """Return the steps: torch with what belongs to it first, then each other package."""
     steps = [_torch_step(choice, facts, torch_index)] if _moves_with_torch(choice) else []
     others = (one for one in choice.picks if one.how != "stays" and one.index != WITH_TORCH)
-    steps += [_step(one, choice, torch_index) for one in others]
+    steps += [_step(one, choice, torch_index, reinstall=reinstall) for one in others]
     plain = [step for step in steps if step.title == _PLAIN]
     if len(plain) > 1:
         steps = [*(step for step in steps if step.title != _PLAIN), _merged(plain)]
@@ -149,12 +157,15 @@ def _index_of(installed: str) -> str:
     return installed.partition("+")[2]
 
 
-def _step(pick: Pick, choice: Choice, base: str) -> Step:
+def _step(pick: Pick, choice: Choice, base: str, *, reinstall: bool) -> Step:
     index = pick.index.replace(builds.INDEX, base)
     source = ("--index-url", index) if index else ()
     # The setup.py of flash-attn imports torch, also where it only fetches a wheel.
     sees_torch = pick.how == "build" or (pick.package, pick.how) == ("flash-attn", "index")
     flags = ("--no-build-isolation",) if sees_torch else ()
+    if reinstall:
+        # pip keeps a package of the same version, and a wheel that it built earlier.
+        flags = (*flags, "--force-reinstall", "--no-deps", "--no-cache-dir")
     requirement = pick.requirement.replace(builds.INDEX, base)
     run = ("pip", "install", *flags, requirement, *source)
     if pick.how == "index" and not pick.version:

@@ -180,3 +180,12 @@ def test_a_wheel_that_lacks_a_symbol_is_not_taken(release: Environment, tmp_path
     assert ended.returncode == 1, ended.text
     assert "no set of releases fits" in ended.stdout
     assert "127.0.0.1" not in ended.stdout
+
+
+def test_reinstall_replaces_a_package_that_loads() -> None:
+    machine = "os=windows,gpu=rtx4090,torch=2.7.1+cu128,python=3.12,driver=576.52,flash-attn=2.5.8"
+    argv = ("install", "flash", "--community", "--dry-run", "--no-read", "--no-resolve")
+    kept = run(*argv, "--pretend", machine)
+    assert "2.5.8 stays" in kept.stdout, kept.text
+    replaced = run(*argv, "--reinstall", "--pretend", machine)
+    assert "pip install --force-reinstall --no-deps --no-cache-dir 'flash-attn @" in replaced.stdout

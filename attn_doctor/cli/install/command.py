@@ -54,6 +54,10 @@ class ChoiceOptions(Struct, frozen=True, kw_only=True):
     keep_torch: Annotated[
         bool, typer.Option("--keep-torch", help="Do not install another torch.")
     ] = False
+    reinstall: Annotated[
+        bool,
+        typer.Option("--reinstall", help="Replace the named packages, also where they load."),
+    ] = False
     torch_index: Annotated[
         str,
         typer.Option(
@@ -127,6 +131,7 @@ def install(
         gpu=limits.gpu,
         community=limits.community,
         keep_torch=limits.keep_torch,
+        reinstall=limits.reinstall,
     )
     local = not (source.facts or source.pretend)
     if not source.python and local:

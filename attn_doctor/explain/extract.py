@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from attn_doctor.derived.releases import find, series
 from attn_doctor.env_vars import VARIABLES
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook import library
@@ -379,7 +380,7 @@ def facts_from(
 ) -> Stated:
     """The facts of some statements.
 
-    `tables` is called only to look up a GPU by its name.
+    `tables` is called only to look up a GPU by its name, and the CUDA of PyPI's torch.
     """
     stated: dict[str, Statement] = {}
     conflicts: dict[str, Conflict] = {}
@@ -393,7 +394,7 @@ def facts_from(
         name: _cuda(statement.value) if name.endswith(".built_cuda") else statement.value
         for name, statement in stated.items()
     }
-    _complete_torch(values)
+    _complete_torch(values, tables)
     _complete_python(values)
     gpu = _gpu(values, tables)
     try:
@@ -467,7 +468,7 @@ def _cuda(digits: str) -> str:
     return f"{digits[:2]}.{digits[2]}" if len(digits) == 3 else digits
 
 
-def _complete_torch(values: dict[str, Any]) -> None:
+def _complete_torch(values: dict[str, Any], tables: Callable[[], Mapping[str, Any]]) -> None:
     """Add what torch's version says about its build: `2.4.1+cu121`, `+cpu`, `+rocm6.2`."""
     version = values.get("torch.version", "")
     local = version.partition("+")[2]
@@ -475,6 +476,21 @@ def _complete_torch(values: dict[str, Any]) -> None:
         values.setdefault("torch.installed", True)
     if local:
         values["torch.local"] = local
+        _complete_build(values, local)
+    if "torch.hip" in values or values.get("torch.build") == "rocm":
+        values["torch.build"] = "rocm"
+        values.pop("torch.cuda", None)
+    elif "torch.cuda" in values:
+        values["torch.build"] = "cuda"
+        if local and not _on_pypi(values, tables):
+            values.setdefault("torch.from_pypi", False)
+    elif values.get("system.os") == "macos":
+        # PyPI has one build for macOS, and no index has another.
+        values.setdefault("torch.build", "mps")
+
+
+def _complete_build(values: dict[str, Any], local: str) -> None:
+    """Add the platform that the local part of torch's version names."""
     if local.startswith("cu") and local[2:].isdigit():
         values.setdefault("torch.cuda", f"{local[2:-1]}.{local[-1]}")
     elif local.startswith("rocm"):
@@ -485,14 +501,15 @@ def _complete_torch(values: dict[str, Any]) -> None:
     elif local == "cpu":
         values["torch.build"] = "cpu"
         values.pop("torch.cuda", None)
-    if "torch.hip" in values or values.get("torch.build") == "rocm":
-        values["torch.build"] = "rocm"
-        values.pop("torch.cuda", None)
-    elif "torch.cuda" in values:
-        values["torch.build"] = "cuda"
-    elif values.get("system.os") == "macos":
-        # PyPI has one build for macOS, and no index has another.
-        values.setdefault("torch.build", "mps")
+
+
+def _on_pypi(values: Mapping[str, Any], tables: Callable[[], Mapping[str, Any]]) -> bool:
+    """Whether PyPI may have this CUDA build: it has one for Linux, and none for Windows."""
+    if values.get("system.os") == "windows":
+        return False
+    row = find(tables()["torch"], series(values["torch.version"]))
+    cuda = values["torch.cuda"]
+    return row is None or cuda in (row["pypi"], row.get("pypi_aarch64", row["pypi"]))
 
 
 def _capability(name: str, tables: Mapping[str, Any]) -> int | None:

@@ -12,13 +12,14 @@ from attn_doctor.facts import Facts
 from attn_doctor.rulebook.evaluate import FactLookup
 
 TABLES = {
+    "torch": {"release": [{"minor": "2.7", "pypi": "12.6"}]},
     "pci-nvidia": {
         "chips": {
             "GB202": {"sm": 120, "ids": "2b85 GeForce RTX 5090\n2b87 GeForce RTX 5090 D"},
             "TU104": {"sm": 75, "ids": "1eb8 Tesla T4"},
             "GA100": {"sm": 80, "ids": "20b2 A100 SXM4 80GB"},
         }
-    }
+    },
 }
 
 
@@ -121,6 +122,8 @@ def extracted(log: str) -> tuple[Facts, frozenset[str]]:
         ),
         ("OS: Microsoft Windows 11 Pro (10.0.26100 64-bit)", {"system.os": "windows"}),
         ("Python platform: macOS-15.3.2-arm64-arm-64bit", {"system.os": "macos"}),
+        ("torch 2.7.1+cu128", {"torch.from_pypi": False}),
+        ("torch 2.7.1+cu126\nPython platform: Windows-11-10.0.26100-SP0", {"torch.from_pypi": False}),
         (
             "PyTorch version: 2.7.1\nPython platform: macOS-15.5-arm64-arm-64bit",
             {"torch.build": "mps"},
@@ -166,6 +169,11 @@ def test_statements(log: str, expected: dict[str, Any]) -> None:
 )
 def test_a_gpu_that_a_message_only_mentions_is_not_a_fact(log: str) -> None:
     assert extracted(log)[0].gpus is None
+
+
+def test_a_build_that_pypi_has_too_may_come_from_it() -> None:
+    facts, _ = extracted("torch 2.7.1+cu126")
+    assert facts.torch.from_pypi is None
 
 
 def test_a_report_counts_more_than_a_request() -> None:

@@ -17,7 +17,7 @@ WriteRule = Callable[..., None]
 
 
 def stated(log: str) -> Stated:
-    return facts_from(statements(log), lambda: {"pci-nvidia": {"chips": {}}})
+    return facts_from(statements(log))
 
 
 def differing(log: str, machine: Facts) -> dict[str, str]:
@@ -166,7 +166,7 @@ def test_a_contradiction_is_shown_with_its_lines(rule: WriteRule, explained: Exp
 
 def numbered(log: str) -> Stated:
     found = [one._replace(line=log[: one.offset].count("\n") + 1) for one in statements(log)]
-    return facts_from(found, lambda: {"pci-nvidia": {"chips": {}}})
+    return facts_from(found)
 
 
 @pytest.mark.parametrize(

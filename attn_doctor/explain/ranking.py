@@ -51,6 +51,8 @@ _MACHINE_CONFIRMS, _MACHINE_EXCLUDES = 0.08, -0.08
 _PACKAGE_NOT_NAMED = -0.08
 #: A consequence scores at least this much less than the rule that explains it.
 _BELOW = 0.05
+#: Who asks what a notice means quotes no more lines after it.
+_ASKED = 2
 #: Causes with a lower score are not claimed.
 _LEAST = 0.25
 
@@ -292,7 +294,7 @@ def _reports_nothing(match: SymptomMatch, rule: Rule, ends: Sequence[LogEnd]) ->
         return True
     if rule.cause in signals.installing_causes and _was_installed(match, ends):
         return True
-    return _is_note(match, rule) and _goes_on(match, ends)
+    return _is_note(match, rule) and _goes_on(match, rule, ends)
 
 
 def _was_installed(match: SymptomMatch, ends: Sequence[LogEnd]) -> bool:
@@ -313,18 +315,21 @@ def _is_of_something_else(text: str) -> bool:
 def _is_note(match: SymptomMatch, rule: Rule) -> bool:
     """The line says what a program does without, or instead; the symptom is not just that."""
     signals = log_signals()
+    optional = rule.cause in signals.optional_causes
     if match.position.kind in (LineKind.MESSAGE, LineKind.EXCEPTION):
-        return False
-    if rule.cause in signals.optional_causes:
+        # A program may print the exception by which it knows that an optional part is absent.
+        return optional and rule.severity == "info"
+    if optional:
         return True
     if not signals.replaced.search(match.excerpt):
         return False
     return not any(map(signals.replaced.search, rule.symptoms[match.symptom].lines))
 
 
-def _goes_on(match: SymptomMatch, ends: Sequence[LogEnd]) -> bool:
+def _goes_on(match: SymptomMatch, rule: Rule, ends: Sequence[LogEnd]) -> bool:
     """The run continues after the line. What ends it later has its own line."""
-    return any(end.file == match.file and end.progress > match.line for end in ends)
+    after = match.line + (_ASKED if rule.severity == "info" else 0)
+    return any(end.file == match.file and end.progress > after for end in ends)
 
 
 def _by_cause(scored: Mapping[str, _ScoredRule]) -> list[list[_ScoredRule]]:

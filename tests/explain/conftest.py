@@ -14,7 +14,7 @@ from attn_doctor.rulebook.rule_files import read_folder
 
 HEAD = """
 schema = 1
-severity = "error"
+severity = "{severity}"
 cause = "{cause}"
 evidence = ["https://github.com/pytorch/pytorch/issues/1"]
 checked = 2026-01-01
@@ -39,6 +39,7 @@ def rule(tmp_path: Path) -> Callable[..., None]:
         tail: str = "",
         title: str = "",
         why: str = "",
+        severity: str = "error",
     ) -> None:
         path = tmp_path / "rules" / f"{id}.toml"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,6 +52,7 @@ def rule(tmp_path: Path) -> Callable[..., None]:
                 more=more,
                 title=title or f"title of {id}",
                 why=why or f"why of {id}",
+                severity=severity,
                 symptoms=symptoms,
                 tail=tail,
             )

@@ -190,6 +190,15 @@ def test_a_note_on_an_optional_package_is_no_cause_of_a_run_that_goes_on(
     assert bool(explained(log).matches) is claimed
 
 
+@pytest.mark.parametrize(("lines", "claimed"), [(0, True), (2, False)], ids=["asked", "goes on"])
+def test_a_traceback_of_a_note_is_no_cause_of_a_run_that_goes_on(
+    rule: WriteRule, explained: Explain, lines: int, claimed: bool
+) -> None:
+    rule("a/b", "triton-missing", "No module named 'triton'", severity="info")
+    note = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'triton'\n"
+    assert bool(explained(note + "loading\n" * lines + STEPS).matches) is claimed
+
+
 def test_a_program_that_says_which_attention_it_uses_needs_no_other_package(
     rule: WriteRule, explained: Explain
 ) -> None:

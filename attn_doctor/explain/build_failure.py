@@ -14,7 +14,7 @@ from attn_doctor.explain.normalize import LogLine
 #: What pip says of a build that failed before it began, and of the package that it had fetched.
 _NOT_RUN = re.compile(r"did not run successfully|\bsubprocess-exited-with-error\b")
 _OUTPUT = re.compile(r"\[\d+ lines of output\]")
-_FETCHED = re.compile(r"(?:Collecting|Processing) (?P<package>[\w./-]+)")
+_FETCHED = re.compile(r"(?:Collecting|Processing) (?:git\+\w+:/+)?(?P<package>[\w./-]+)")
 #: What was compiled by a failed build: a file, or a folder for ninja.
 _COMPILED = re.compile(
     r"errors? detected in the compilation of [`'\"](?P<file>[^`'\"\n]{1,300})"

@@ -178,10 +178,12 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[Frame, ...]) -> Iterat
     """Lines near the end that report a failure without a traceback, the last one first."""
     signals, died = log_signals(), next(k for k in component_table().kind if k.id == "died")
     pattern = re.compile("|".join((_REPORTS, *died.patterns)))
+    raised = {at.failure for at in trace.positions if at.kind is LineKind.EXCEPTION}
     for index in reversed(range(len(trace.lines))):
-        line, kind = trace.lines[index], trace.positions[index].kind
-        text = line.text
-        reported = _REPORTED.match(text) or _RAISES.match(text)
+        line, at = trace.lines[index], trace.positions[index]
+        text, kind = line.text, at.kind
+        code = _RAISES.match(text) and at.failure not in raised
+        reported = _REPORTED.match(text) or code
         if last - line.number > _END or FRAME.match(text):
             continue
         if kind <= LineKind.WARNING and not reported:

@@ -253,10 +253,13 @@ def test_the_component_and_the_kind(
         (f'{HEAD}  File "/app/attention.py", line 3, in forward\n    x = self.project(x)\n'
         f'  File "{SITE}/torch/nn/modules/conv.py", line 460, in _conv_forward\n    return F.conv2d(x)\n'
         "RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"),
+        (f'Failed to import flash_attn\n{HEAD}  File "{SITE}/accelerate/accelerator.py", line 3, in load_state\n'
+        '    raise ValueError(f"Tried to find {folder}")\nValueError: Tried to find false'),
     ],
     ids=[
         "own code", "memory", "the run went on", "optional", "a number", "no attention", "export",
         "warning", "launcher", "server", "option", "convolution",
+        "a line of code that raises",
     ],
 )  # fmt: skip
 def test_no_component(guessed: Callable[[str], Guess | None], log: str) -> None:
@@ -684,6 +687,9 @@ def test_what_surrounds_an_exception_with_frames_names_no_component(
     [
         f"'/usr/bin/gcc', '/tmp/a/main.c', '-I{SITE}/triton/common/../third_party/cuda/include'",
         r"'D:\\Programs\\launcher\\api\\wan.git\\app\\venv\\Lib\\site-packages\\triton\\runtime\\tcc\\tcc.exe', 'a.c'",
+        r"'C:\\VC\\bin\\cl.exe', 'C:\\tmp\\cuda_utils.c', '/LIBPATH:D:\\py\\triton\\lib'",
+        # It compiles for a kernel that is not about attention. The compiler is that of Triton.
+        rf"'C:\\bin\\gcc.EXE', 'C:\\tmp\\main.c', '-I{SITE}/triton/include', '_rms_layernorm.pyd'",
     ],
 )
 @pytest.mark.parametrize("mark", ["", "`"])
@@ -694,6 +700,30 @@ def test_a_compiler_that_triton_called_names_triton(
     found = guessed(f"The build ends with\n{said}\n")
     assert found is not None
     assert (found.component, found.kind, found.line) == ("triton", "build", 2)
+
+
+def test_a_check_that_quotes_the_command_reports_the_failure(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    found = guessed(
+        "clang: error: linker command failed with exit code 1104\n"
+        "  ::  Triton error: Command '['C:\\\\bin\\\\clang.exe', 'C:\\\\tmp\\\\main.c', '-shared', "
+        "'-IC:\\\\py\\\\triton\\\\include']' returned non-zero exit status 1104.\n"
+        "Using HIP SDK Clang.\n"
+    )
+    assert found is not None
+    assert (found.component, found.kind, found.line) == ("triton", "build", 1)
+
+
+def test_the_script_that_builds_a_package_names_it(guessed: Callable[[str], Guess | None]) -> None:
+    found = guessed(
+        f'{HEAD}  File "/home/me/SpargeAttn/setup.py", line 143, in <module>\n    setup(\n'
+        f'  File "{SITE}/torch/utils/cpp_extension.py", line 2120, in _run_ninja_build\n'
+        "    raise RuntimeError(message) from e\n"
+        "RuntimeError: Error compiling objects for extension\n"
+    )
+    assert found is not None
+    assert (found.component, found.kind, found.line) == ("sparge", "build", 6)
 
 
 @pytest.mark.parametrize(

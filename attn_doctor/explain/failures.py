@@ -31,6 +31,8 @@ _CUT, _AFTER_CUT, _AT_THE_END = 2, 8, 3
 #: The lines of ComfyUI's report that hold the exception and its message, and the end of a build.
 _REPORTED = re.compile(
     r"[\s`]*(?:- \*\*Exception (?:Type|Message):\*\*|Error occurred when executing"
+    # TensorRT-LLM warns that it has no kernel, and goes on more slowly.
+    r"|\[?TensorRT-LLM\]\[WARNING\] (?:Fall back to unfused MHA|FMHA [Kk]ernel)"
     r"|.{0,80}?(?:[Ee]rror|failed)\b ?[:(] ?Command .{1,300}?"
     r"\b(?:ninja|cmake|nvcc|hipcc|gcc|cc|tcc|clang|cl)\b"
     r"|(?:RuntimeError: )?Error compiling objects for extension)"
@@ -38,7 +40,8 @@ _REPORTED = re.compile(
 _MESSAGE_OF = re.compile(r"\s*- \*\*Exception Message:\*\*")
 #: A line that reports a failure, and does not only mention one.
 _REPORTS = (
-    r"\b[A-Z]\w*(?:Error|Exception)\b ?:|\b(?:error|ERROR|fatal|FATAL)\b {0,3}:(?!\s*$)"
+    r"\b[A-Z]\w*(?:Error|Exception)\b ?:"
+    r"|(?:\b(?:error|ERROR|fatal|FATAL)\b {0,3}:|\[(?:ERROR|FATAL)\])(?!\s*$)"
     r"|[Cc]annot import name '|[Aa]ssertion\b.*failed|failed assertion|\bFailed to compile\b"
     r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|\bException raised from \w"
     # The compiler and the linker of Microsoft.
@@ -178,13 +181,16 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[Frame, ...]) -> Iterat
     """Lines near the end that report a failure without a traceback, the last one first."""
     signals, died = log_signals(), next(k for k in component_table().kind if k.id == "died")
     pattern = re.compile("|".join((_REPORTS, *died.patterns)))
+    installed = max(
+        (one.number for one in trace.lines if signals.installed.search(one.text)), default=0
+    )
     raised = {at.failure for at in trace.positions if at.kind is LineKind.EXCEPTION}
     for index in reversed(range(len(trace.lines))):
         line, at = trace.lines[index], trace.positions[index]
         text, kind = line.text, at.kind
         code = _RAISES.match(text) and at.failure not in raised
         reported = _REPORTED.match(text) or code
-        if last - line.number > _END or FRAME.match(text):
+        if line.number < max(installed, last - _END) or FRAME.match(text):
             continue
         if kind <= LineKind.WARNING and not reported:
             continue

@@ -243,14 +243,17 @@ def _is_before_end(match: SymptomMatch, rules: Mapping[str, Rule], ends: Sequenc
         end.file == match.file
         and match.line < end.first
         and (warned or end.went_past(match))
-        and not _uses_up_memory(cause, end)
+        and not _leads_to(cause, end)
         for end in ends
     )
 
 
-def _uses_up_memory(cause: str, end: LogEnd) -> bool:
-    """The log ends in a lack of memory, which the cause can have."""
-    return cause in log_signals().memory_causes and "memory" in end.text.lower()
+def _leads_to(cause: str, end: LogEnd) -> bool:
+    """The log ends in a lack of memory, or of operators, which the cause can have."""
+    signals = log_signals()
+    if cause in signals.memory_causes and "memory" in end.text.lower():
+        return True
+    return cause in signals.operator_causes and signals.no_operator.search(end.text) is not None
 
 
 def _is_incidental(
@@ -278,7 +281,7 @@ def _is_incidental(
         explained = any(
             other.file == end.file and end.first <= other.line <= end.last for other in matches
         )
-        if not explained and not _uses_up_memory(rules[match.rule].cause, end):
+        if not explained and not _leads_to(rules[match.rule].cause, end):
             return True
     return False
 

@@ -110,6 +110,7 @@ class _Run:
         self._interpreters: list[Interpreter] = []
         self._start = time.perf_counter()
         self._done, self._total = 0, 1
+        self._through: set[str] = set()
         #: Weights of the backends that have run, their seconds, and weights of those to come.
         self._ran, self._seconds, self._waiting = 0.0, 0.0, 0.0
 
@@ -127,6 +128,7 @@ class _Run:
         if found.get("diffusers") and through is None:
             through = self._interpreter("torch", _DIFFUSERS)
         todo = attempts(names, found, self._workload, self._table)
+        self._through = {one.name for one in todo if one.route == "diffusers"}
         alone = sum(found.get(_top(module), False) for module in PACKAGES)
         self._total = self._done + 1 + alone + len(todo)
         if through is not None and self._exclusive:
@@ -293,7 +295,9 @@ class _Run:
         self._tell("", **more)
 
     def _stepped(self, result: LiveResult) -> LiveResult:
-        self._step(result=result)
+        # `ranked` says it of all results at the end; the line of this step names it now.
+        beside = result.route == "direct" and result.name in self._through
+        self._step(result=replace(result, beside=beside))
         return result
 
 

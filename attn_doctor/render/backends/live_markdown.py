@@ -14,7 +14,7 @@ from attn_doctor.render.backends.live_text import PHASES, compared, last_line
 from attn_doctor.render.findings.markdown import escape, fenced
 from attn_doctor.render.json_text import json_text
 
-_HEAD = ("backend", "verdict", "error", "time", "TFLOP/s", "memory", "ratio")
+_HEAD = ("backend", "verdict", "max diff", "time", "TFLOP/s", "memory", "ratio")
 #: Groups of facts that a report of ours needs; the backend's own package comes with them.
 _GROUPS = ("system", "python", "driver", "gpus", "torch", "triton", "diffusers")
 _PACKAGES = {
@@ -36,8 +36,8 @@ def markdown(
     """The result as tables. `anonymous` takes the machine's identity out of a text."""
     lines = ["## attention backends, run", ""]
     device = report.device
-    where = f"torch {report.torch} on {device.name or 'no device'}. {last_line(report)}"
-    lines.append(escape(where))
+    where = f"torch {report.torch} on {device.name or device.device}. " if device.device else ""
+    lines.append(escape(where + last_line(report)))
     if device.note:
         lines += ["", escape(device.note)]
     for phase in dict.fromkeys(phase for one in report.results for phase in one.outcomes):

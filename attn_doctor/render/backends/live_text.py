@@ -41,7 +41,7 @@ _MARKS = {
 }
 #: Titles of tables, by phase.
 PHASES = {"inference": "Inference (forward)", "training": "Training (forward and backward)"}
-_HEAD = ("error", "time", "TFLOP/s", "memory", "ratio")
+_HEAD = ("max diff", "time", "TFLOP/s", "memory", "ratio")
 _WIDTHS = (9, 10, 9, 11, 7)
 #: Columns in the order in which a narrow terminal loses them, and the width of all before them.
 _LOST, _BEFORE = (4, 2, 3), 17
@@ -65,7 +65,7 @@ def text(
     if top:
         lines += opening(facts, terminal)
         for sentence in caveats(facts):
-            lines += terminal.marked("i", sentence, "bold", "blue")
+            lines += terminal.marked("i", sentence, "bold", "cyan")
         lines.append("")
     lines += _machine(report, terminal)
     lines += _imports(report, terminal)
@@ -190,7 +190,7 @@ def _row(
     glyph, colour = _MARKS[outcome.verdict] if mark else (" ", "dim")
     verdict = terminal.pad(outcome.verdict.value if mark else "", 13)
     if figures is None or (figures.milliseconds is None and not outcome.verdict.works):
-        words = "" if figures is None else f"error {error(figures)}; "
+        words = "" if figures is None else f"max diff {error(figures)}; "
         room = max(10, terminal.width - len(name) - _BEFORE)
         tail = _cut(clean(words + terminal.say(reason)), room)
     else:
@@ -314,7 +314,8 @@ def _differing(differing: Sequence[Disagreement], terminal: Terminal) -> Iterato
 def last_line(report: LiveReport) -> str:
     """How it went, in one line."""
     if report.failure is not None:
-        return f"Nothing could be run: {report.failure.type or report.failure.message}."
+        first = (report.failure.message.splitlines() or [""])[0]
+        return f"Nothing could be run: {first or report.failure.type}."
     counts: dict[str, int] = {}
     for result in report.results:
         if result.verdict is not Verdict.ABSENT:

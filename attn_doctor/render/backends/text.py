@@ -33,13 +33,13 @@ from attn_doctor.shell.commands import attn_doctor, in_text, shell_lines
 _WORDS = {
     Readiness.READY: ("ready", "green"),
     Readiness.SLOW: ("slow", "yellow"),
-    Readiness.UNKNOWN: ("?", "blue"),
+    Readiness.UNKNOWN: ("?", "cyan"),
     Readiness.NOT_READY: ("no", "red"),
 }
 _MARKS = {
     Outcome.SATISFIED: ("✓", "green"),
     Outcome.UNSATISFIED: ("✗", "red"),
-    Outcome.UNKNOWN: ("?", "blue"),
+    Outcome.UNKNOWN: ("?", "cyan"),
     Outcome.NOT_APPLICABLE: ("·", "dim"),
 }
 
@@ -109,7 +109,7 @@ def _top(matrix: Matrix, facts: Facts, terminal: Terminal) -> Iterator[str]:
     machine = known["machine"][1:2] + known["torch"][:1]
     yield from terminal.wrap(clean(" · ".join((subject(matrix), *machine))), 0)
     for sentence in caveats(facts):
-        yield from terminal.marked("i", sentence, "bold", "blue")
+        yield from terminal.marked("i", sentence, "bold", "cyan")
     yield from terminal.wrap(f"Evaluated from files, nothing was run. Call: {head(matrix)}", 0)
     yield ""
 

@@ -129,7 +129,7 @@ def test_text() -> None:
         "Inference (forward)  batch×heads×tokens×head size 1×24×4608×128, bfloat16, Flux.1"
     )
     assert lines[start + 1 : start + 9] == [
-        "  backend          verdict          error      time  TFLOP/s     memory  ratio",
+        "  backend          verdict       max diff      time  TFLOP/s     memory  ratio",
         "✓ sage (library)   verified       2.3e-03    200 µs     1305     55 MiB   1.00",
         "✓ native           verified       2.3e-03    410 µs      637     55 MiB   2.05",
         "✓ _flash_3         verified       2.3e-03    500 µs      522     55 MiB   2.50",
@@ -154,7 +154,7 @@ def test_the_table_is_no_wider_than_the_terminal(width: int) -> None:
     assert len(rows) >= 13
     assert max(map(len, rows)) <= width
     head = next(line for line in rows if line.startswith("  backend"))
-    assert head.split()[:4] == ["backend", "verdict", "error", "time"]
+    assert head.split()[:5] == ["backend", "verdict", "max", "diff", "time"]
     assert ("TFLOP/s" in head) == (width >= 80)
 
 

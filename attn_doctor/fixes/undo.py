@@ -118,7 +118,7 @@ def _found(every: Sequence[Run], id: str, *, redo: bool) -> Run:
         raise AttnDoctorError("there is nothing to do again: no run of fix was undone")
     if any(one.changed for one in every):
         raise AttnDoctorError("there is nothing to undo: all runs were undone or forgotten")
-    raise AttnDoctorError("there is nothing to undo: no run of fix changed anything")
+    raise AttnDoctorError("there is nothing to undo: no run of fix changed what it can restore")
 
 
 def _is_open(state: str, *, redo: bool) -> bool:

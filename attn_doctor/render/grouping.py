@@ -6,7 +6,7 @@ by another is a consequence, shown under it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -40,7 +40,7 @@ def problems(diagnosis: Diagnosis) -> list[Problem]:
     """
     consequences: dict[str, list[str]] = {}
     worst: dict[str, Severity] = {}
-    joined: dict[tuple[str, str], list[Finding]] = {}
+    roots: list[Finding] = []
     for finding in diagnosis.problems:
         if finding.caused_by:
             names = consequences.setdefault(finding.caused_by, [])
@@ -49,10 +49,9 @@ def problems(diagnosis: Diagnosis) -> list[Problem]:
             known = worst.get(finding.caused_by, finding.severity)
             worst[finding.caused_by] = max(known, finding.severity, key=lambda one: one.rank)
         else:
-            joined.setdefault((finding.rule, finding.title), []).append(finding)
+            roots.append(finding)
     shown = []
-    for (rule, _), same in joined.items():
-        subjects = [*dict.fromkeys(one.subject for one in same if one.subject)]
+    for rule, same in _same(roots):
         shown.append(
             Problem(
                 finding=replace(same[0], fixes=_fixes(same)),
@@ -61,11 +60,24 @@ def problems(diagnosis: Diagnosis) -> list[Problem]:
                     worst.get(rule, same[0].severity),
                     key=lambda one: one.rank,
                 ),
-                subjects=_several(subjects),
+                subjects=_subjects(same),
                 consequences=tuple(consequences.pop(rule, ())),
             )
         )
     return sorted(shown, key=lambda one: (one.finding.rule not in FIRST, -one.severity.rank))
+
+
+def joined(findings: Iterable[Finding]) -> list[tuple[Finding, str]]:
+    """Findings without those that say the same of other subjects, each with all subjects."""
+    return [(same[0], _subjects(same)) for _, same in _same(findings)]
+
+
+def _same(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
+    """The rule and its findings that say the same."""
+    found: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        found.setdefault((finding.rule, finding.title), []).append(finding)
+    return [(rule, same) for (rule, _), same in found.items()]
 
 
 def has_part(finding: Finding, configs: Sequence[Prediction]) -> bool:
@@ -106,8 +118,9 @@ def _as_one(run: list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
     return tuple(run)
 
 
-def _several(subjects: list[str]) -> str:
+def _subjects(same: Iterable[Finding]) -> str:
     """`GPU 0`, `GPU 0, GPU 1`, or `GPU 0 and 7 more`."""
+    subjects = [*dict.fromkeys(one.subject for one in same if one.subject)]
     if len(subjects) < 3:
         return ", ".join(subjects)
     return f"{subjects[0]} and {len(subjects) - 1} more"

@@ -19,7 +19,7 @@ from attn_doctor.language import AS_IT_IS, chosen, width_of
 
 __all__ = ["Terminal", "clean", "plain", "width_of"]
 
-_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _ASCII = {
     "✗": "x", "✓": "ok", "·": "-", "→": "->", "…": "...", "≥": ">=", "≤": "<=", "×": "x",
     "└": "`", "’": "'", "“": '"', "”": '"', "—": "--", "–": "-",

@@ -40,7 +40,7 @@ def text(found: Explanation, terminal: Terminal, *, verbose: bool = False) -> st
             lines += _further(match, found, terminal)
     lines += _facts(found, terminal, verbose)
     for sentence in caveats(found.facts):
-        lines += terminal.marked("i", sentence, "bold", "blue")
+        lines += terminal.marked("i", sentence, "bold", "cyan")
     lines += _last(found, terminal)
     return terminal.page(lines)
 

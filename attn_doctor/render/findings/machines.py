@@ -16,7 +16,7 @@ from attn_doctor.render.terminal import Terminal
 _MARKS = {
     Severity.ERROR: ("✗", "red"),
     Severity.WARNING: ("!", "yellow"),
-    Severity.INFO: ("i", "blue"),
+    Severity.INFO: ("i", "cyan"),
 }
 
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 _MARKS = {
     Severity.ERROR: ("✗", "red"),
     Severity.WARNING: ("!", "yellow"),
-    Severity.INFO: ("i", "blue"),
+    Severity.INFO: ("i", "cyan"),
 }
-_STATES = {"ready": "green", "slow": "yellow", "not ready": "red", "unknown": "blue"}
+_STATES = {"ready": "green", "slow": "yellow", "not ready": "red", "unknown": "cyan"}
 _LABEL = 10
 
 
@@ -113,7 +113,7 @@ def _simulated(facts: Facts, terminal: Terminal) -> Iterator[str]:
 def _limits(diagnosis: Diagnosis, policy: str, terminal: Terminal) -> Iterator[str]:
     """What limits the verdict below."""
     for sentence in caveats(diagnosis.facts):
-        yield from terminal.marked("i", sentence, "bold", "blue")
+        yield from terminal.marked("i", sentence, "bold", "cyan")
     if policy:
         yield from terminal.wrap(f"policy in force: {clean(policy)}", 0)
 
@@ -158,7 +158,7 @@ def _conclusion(
     ]
     phases = [phase for one in configs for phase in one.phases]
     open_ = sum(phase.state in (None, Readiness.UNKNOWN) for phase in phases)
-    colour = "red" if errors else "yellow" if warnings else "blue" if open_ else "green"
+    colour = "red" if errors else "yellow" if warnings else "cyan" if open_ else "green"
     mark = "✗" if errors else "!" if warnings else "?" if open_ else "✓"
     noun = "configuration" if len(configs) == 1 else "configurations"
     verdict = f"{', '.join(words) or 'nothing found'} in the {noun}"
@@ -307,7 +307,7 @@ def _verdict(diagnosis: Diagnosis, terminal: Terminal) -> Iterator[str]:
     errors, warnings, _ = counts(diagnosis)
     examined = f"{rules_for(diagnosis.rules, 'machines')}, {diagnosis.seconds:.2f} s"
     blind = _many_unknown(diagnosis)
-    colour = "red" if errors else "yellow" if warnings else "blue" if blind else "green"
+    colour = "red" if errors else "yellow" if warnings else "cyan" if blind else "green"
     mark = "✗" if errors else "!" if warnings else "?" if blind else "✓"
     found = tally(diagnosis) + (", but many rules could not be checked" if blind else "")
     verdict = f"{mark} {terminal.say(found)}"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Fix
+from attn_doctor.findings import Fix, Severity
 from attn_doctor.fixes.apply import Applied, StepResult
 from attn_doctor.fixes.build_progress import span
 from attn_doctor.fixes.distributions import Change
@@ -16,7 +16,7 @@ from attn_doctor.fixes.undo import Undo, Undone
 from attn_doctor.fixes.wheel_check import Verdict
 from attn_doctor.render.definition_list import titled
 from attn_doctor.render.findings.summary import caveats
-from attn_doctor.render.grouping import tally
+from attn_doctor.render.grouping import joined, tally
 from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.shell.commands import attn_doctor, in_text, shell_lines, shell_of
 from attn_doctor.shell.detect import how_to_eval
@@ -205,7 +205,7 @@ def _labelled(label: str, words: str, terminal: Terminal, *styles: str) -> Itera
 
 def _marked(mark: str, words: str, terminal: Terminal) -> Iterator[str]:
     first, *rest = terminal.wrap(clean(words), 2)
-    colour = {"✗": "red", "!": "yellow", "?": "yellow", "✓": "green", "i": "blue"}[mark]
+    colour = {"✗": "red", "!": "yellow", "?": "yellow", "✓": "green", "i": "cyan"}[mark]
     yield terminal.style(mark, "bold", colour) + first[1:]
     yield from rest
 
@@ -218,19 +218,29 @@ def applied_text(applied: Applied, facts: Facts, terminal: Terminal) -> str:
     lines.extend("  " + _change(one, terminal) for one in changes)
     if len(applied.changes) > 2 * _SHOWN:
         lines.append(f"  … and {len(applied.changes) - 2 * _SHOWN} more")
-    for finding in applied.resolved:
-        lines += _marked("✓", f"resolved: {finding.title} [{finding.rule}]", terminal)
-    for finding in applied.introduced:
-        lines += _marked("!", f"introduced: {finding.title} [{finding.rule}]", terminal)
+    for finding, subjects in joined(applied.resolved):
+        about = f" ({subjects})" if subjects else ""
+        lines += _marked("✓", f"resolved: {finding.title}{about} [{finding.rule}]", terminal)
+    for finding, subjects in joined(applied.introduced):
+        about = f" ({subjects})" if subjects else ""
+        mark = "i" if finding.severity is Severity.INFO else "!"
+        lines += _marked(mark, f"introduced: {finding.title}{about} [{finding.rule}]", terminal)
     for result in applied.results:
         lines += result_lines(result, facts, terminal, whole=True)
     lines.append("")
     rest = applied.after.problems
     what = "No problems remain." if not rest else f"Remaining: {tally(applied.after)}."
     again = f" Next: `{attn_doctor('check', facts=facts)}`." if rest else ""
-    undo = f" Undo: `attn-doctor fix undo {applied.id}`" if applied.changes else ""
+    undo = f" Undo: `attn-doctor fix undo {applied.id}`" if _undoable(applied) else ""
     lines += terminal.wrap(f"{what}{again}{undo}", 0)
     return terminal.page(lines)
+
+
+def _undoable(applied: Applied) -> bool:
+    """`fix undo` can restore something."""
+    return bool(applied.changes) and any(
+        one.state == "done" and one.step.undoable for one in applied.results
+    )
 
 
 def result_lines(

@@ -17,7 +17,7 @@ from attn_doctor.rulebook.texts import (
     phrases,
 )
 
-COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
+COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 #: What the safety of a fix means.
 SAFETY = {"auto": "harmless, can be undone", "ask": "asks first", "manual": "by hand"}
 SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS", "wsl": "WSL"}

@@ -38,11 +38,37 @@ def plain(name: str) -> str:
 
 def find_product(name: str, tables: Mapping[str, Any]) -> Product | None:
     """The product of a name, the commonest one if several have it; None if no table has it."""
+    return _listed(name, tables) or _pci_products(tables).get(plain(name))
+
+
+def _listed(name: str, tables: Mapping[str, Any]) -> Product | None:
     wanted = plain(name)
     for row in tables["gpus"]["gpu"]:
         if wanted in (row["name"], *row.get("also", ()), plain(row["product"])):
             return Product(row["product"], row["sm"], row["gib"], arch=row.get("arch", ""))
-    return _pci_products(tables).get(wanted)
+    return None
+
+
+def capability(name: str, tables: Mapping[str, Any]) -> int | None:
+    """Compute capability ×10 of the GPU that a driver or a log names; None if it is not certain.
+
+    Drivers add memory, form and partition to a name: `NVIDIA H100 80GB HBM3`, `H100 NVL`,
+    `A100-SXM4-40GB MIG 1g.5gb`.
+    """
+    if listed := _listed(name, tables):
+        return listed.sm
+    products = {text: one.sm for text, one in _pci_products(tables).items()}
+    wanted = plain(re.sub(r" laptop.*| gpu$", "", name, flags=re.IGNORECASE))
+    if wanted in products:
+        return products[wanted]
+    close = {sm for text, sm in products.items() if text.removeprefix("quadro").startswith(wanted)}
+    if not close:
+        words = {plain(word) for word in re.split(r"[ -]", name) if not word.isdigit()}
+        close = {products[word] for word in words & products.keys()}
+        for row in tables["gpus"]["gpu"]:
+            if words & {row["name"], *row.get("also", ())}:
+                close.add(row["sm"])
+    return close.pop() if len(close) == 1 and wanted else None
 
 
 def find_other(name: str, tables: Mapping[str, Any]) -> Product | None:
@@ -64,6 +90,13 @@ def _pci_products(tables: Mapping[str, Any]) -> dict[str, Product]:
     products: dict[str, Product] = {}
     for chip in tables["pci-nvidia"]["chips"].values():
         for line in chip["ids"].splitlines():
-            product = line.partition(" ")[2]
-            products.setdefault(plain(product), Product(f"NVIDIA {product}", chip["sm"]))
+            for product in _alternatives(line.partition(" ")[2]):
+                products.setdefault(plain(product), Product(f"NVIDIA {product}", chip["sm"]))
     return products
+
+
+def _alternatives(products: str) -> list[str]:
+    """`Quadro RTX 6000/8000` and `A2 / A16` as two products each."""
+    first, _, second = products.partition("/")
+    head = first.rpartition(" ")[0] if not first.endswith(" ") else ""
+    return [first.strip(), f"{head} {second.strip()}".strip()] if second else [products]

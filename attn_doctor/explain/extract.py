@@ -9,7 +9,7 @@ statement stays unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ import msgspec
 from attn_doctor.derived.releases import find, series
 from attn_doctor.env_vars import VARIABLES
 from attn_doctor.facts import Facts
+from attn_doctor.gpu_names import capability
 from attn_doctor.rulebook import library
 
 
@@ -167,10 +168,10 @@ _CAPABILITY = (
     r"|[Cc]ompute [Cc]apability:? (\d{1,2})\.(\d)\b(?! (?:or|and) )"
 )
 _GPU = (
-    r"(?:NVIDIA |GeForce |Tesla |Quadro |GPU \d: )"
-    r"((?:GeForce )?(?:RTX|GTX) (?:A|PRO )?\d{3,4}(?: (?:Ti|SUPER|Super|Ada|D|Laptop))*"
+    r"(?:NVIDIA |GeForce |Tesla |(?=Quadro )|GPU \d: )"
+    r"((?:GeForce |Quadro )?(?:RTX|GTX) (?:A|PRO )?\d{3,4}(?: (?:Ti|SUPER|Super|Ada|D|Laptop))*"
     r"|[TPVKM]\d{1,3}\b|[AHBL]\d{2,3}[SG]?\b(?:[- ](?:SXM\d?|PCIe|PCIE)?[- ]?\d{0,3}GB)?"
-    r"|RTX \d{4}|GH200|GB\d00|TITAN \w+)"
+    r"|RTX \d{4}|GH200|GB\d{2,3}\b|DGX Spark|(?:Jetson (?:AGX )?)?(?:Orin|Thor)\b|TITAN \w+)"
 )
 # RTX 5090: messages name such a card only if it is present.
 _CARD = r"\b((?:RTX|GTX) ?\d{3,4}(?: ?(?:Ti|SUPER|Super|D)\b)?)(?! ?\w*series|\+|xx)"
@@ -375,13 +376,8 @@ class Stated(NamedTuple):
     """Facts that the log reports with two values."""
 
 
-def facts_from(
-    found: Iterable[Statement], tables: Callable[[], Mapping[str, Any]] = library.tables
-) -> Stated:
-    """The facts of some statements.
-
-    `tables` is called only to look up a GPU by its name, and the CUDA of PyPI's torch.
-    """
+def facts_from(found: Iterable[Statement]) -> Stated:
+    """The facts of some statements."""
     stated: dict[str, Statement] = {}
     conflicts: dict[str, Conflict] = {}
     for statement in found:
@@ -394,16 +390,16 @@ def facts_from(
         name: _cuda(statement.value) if name.endswith(".built_cuda") else statement.value
         for name, statement in stated.items()
     }
-    _complete_torch(values, tables)
+    _complete_torch(values)
     _complete_python(values)
-    gpu = _gpu(values, tables)
+    gpu = _gpu(values)
     try:
         # Not strict: the groups of a rule's pattern give text for numbers as well.
         facts = msgspec.convert(_nested(values, gpu), Facts, strict=False)
     except msgspec.ValidationError:
         # Such a group matched a text that is not a value of its fact.
         own = [entry for entry in stated.values() if entry.confidence < Confidence.DIRECT]
-        return facts_from(own, tables) if len(own) < len(stated) else Stated()
+        return facts_from(own) if len(own) < len(stated) else Stated()
     names = frozenset((*values, *(f"gpu.{name}" for name in gpu)))
     return Stated(facts, stated, names, tuple(conflicts.values()))
 
@@ -443,7 +439,7 @@ def _nested(values: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str, Any]
     return nested
 
 
-def _gpu(values: dict[str, Any], tables: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+def _gpu(values: dict[str, Any]) -> dict[str, Any]:
     """The GPU that the log mentions. Removes its facts from `values`."""
     gpu: dict[str, Any] = {
         name: values.pop(f"gpu.{name}")
@@ -454,7 +450,7 @@ def _gpu(values: dict[str, Any], tables: Callable[[], Mapping[str, Any]]) -> dic
         gpu["sm"] = gpu["compute_capability"]
     if "sm" in gpu:
         gpu["sm"] = int(re.sub(r"\D", "", str(gpu["sm"])) or 0)
-    elif "name" in gpu and (sm := _capability(gpu["name"], tables())):
+    elif "name" in gpu and (sm := capability(gpu["name"], library.tables())):
         gpu["sm"] = sm
     if gpu.get("sm"):
         gpu["compute_capability"] = f"{gpu['sm'] // 10}.{gpu['sm'] % 10}"
@@ -468,7 +464,7 @@ def _cuda(digits: str) -> str:
     return f"{digits[:2]}.{digits[2]}" if len(digits) == 3 else digits
 
 
-def _complete_torch(values: dict[str, Any], tables: Callable[[], Mapping[str, Any]]) -> None:
+def _complete_torch(values: dict[str, Any]) -> None:
     """Add what torch's version says about its build: `2.4.1+cu121`, `+cpu`, `+rocm6.2`."""
     version = values.get("torch.version", "")
     local = version.partition("+")[2]
@@ -482,7 +478,7 @@ def _complete_torch(values: dict[str, Any], tables: Callable[[], Mapping[str, An
         values.pop("torch.cuda", None)
     elif "torch.cuda" in values:
         values["torch.build"] = "cuda"
-        if local and not _on_pypi(values, tables):
+        if local and not _on_pypi(values):
             values.setdefault("torch.from_pypi", False)
     elif values.get("system.os") == "macos":
         # PyPI has one build for macOS, and no index has another.
@@ -503,29 +499,10 @@ def _complete_build(values: dict[str, Any], local: str) -> None:
         values.pop("torch.cuda", None)
 
 
-def _on_pypi(values: Mapping[str, Any], tables: Callable[[], Mapping[str, Any]]) -> bool:
+def _on_pypi(values: Mapping[str, Any]) -> bool:
     """Whether PyPI may have this CUDA build: it has one for Linux, and none for Windows."""
     if values.get("system.os") == "windows":
         return False
-    row = find(tables()["torch"], series(values["torch.version"]))
+    row = find(library.tables()["torch"], series(values["torch.version"]))
     cuda = values["torch.cuda"]
     return row is None or cuda in (row["pypi"], row.get("pypi_aarch64", row["pypi"]))
-
-
-def _capability(name: str, tables: Mapping[str, Any]) -> int | None:
-    """Compute capability ×10 of a GPU by its product name, if the table of devices has it."""
-    wanted = _plain(name)
-    close: set[int] = set()
-    for chip in tables["pci-nvidia"]["chips"].values():
-        for line in chip["ids"].splitlines():
-            product = _plain(line[5:])
-            if product and (product == wanted or f"{product} ".startswith(f"{wanted} ")):
-                close.add(chip["sm"])
-    return close.pop() if len(close) == 1 else None
-
-
-def _plain(name: str) -> str:
-    name = name.lower().replace("-", " ").removeprefix("nvidia ")
-    for brand in ("geforce ", "tesla ", "quadro "):
-        name = name.removeprefix(brand)
-    return re.sub(r" laptop.*| gpu$", "", name).strip()

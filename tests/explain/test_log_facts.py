@@ -11,20 +11,9 @@ from attn_doctor.explain.extract import facts_from, statements
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook.evaluate import FactLookup
 
-TABLES = {
-    "torch": {"release": [{"minor": "2.7", "pypi": "12.6"}]},
-    "pci-nvidia": {
-        "chips": {
-            "GB202": {"sm": 120, "ids": "2b85 GeForce RTX 5090\n2b87 GeForce RTX 5090 D"},
-            "TU104": {"sm": 75, "ids": "1eb8 Tesla T4"},
-            "GA100": {"sm": 80, "ids": "20b2 A100 SXM4 80GB"},
-        }
-    },
-}
-
 
 def extracted(log: str) -> tuple[Facts, frozenset[str]]:
-    found = facts_from(list(statements(log)), lambda: TABLES)
+    found = facts_from(list(statements(log)))
     return found.facts, found.names
 
 
@@ -147,6 +136,9 @@ def extracted(log: str) -> tuple[Facts, frozenset[str]]:
         ("root@8e882ecbcede:/workspace# python a.py", {"system.container": "docker"}),
         ("torch==2.11.0+xpu", {"torch.build": "xpu", "driver.vendor": "intel"}),
         ("GPU 0 Compute Capability: 9.0", {"gpu.sm": 90}),
+        ("GPU 0: NVIDIA GB10", {"gpu.name": "GB10"}),
+        ("GPU 0: Quadro RTX 6000", {"gpu.name": "Quadro RTX 6000"}),
+        ("GPU 0: Orin (nvgpu)", {"gpu.name": "Orin"}),
     ],
 )  # fmt: skip
 def test_statements(log: str, expected: dict[str, Any]) -> None:

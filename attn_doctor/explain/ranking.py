@@ -369,6 +369,8 @@ def _ranked(
         if machine is None:
             fixes = _worked_out_there(fixes, rule, on_log, log)
     confirmation, reason = best.confirmation
+    # A sentence with values of the log must not say what these values deny.
+    said = _first_lookup(rule, Facts(), partial=True) if best.on_log.truth is False else on_log
     return RankedCause(
         rule=rule.id,
         cause=rule.cause,
@@ -379,8 +381,8 @@ def _ranked(
         rank=match.rank,
         times=len({(found.file, found.line) for entry in group for found in entry.matches}),
         severity=rule.severity,
-        title=finding.title if finding is not None else fill_known(rule.title, on_log),
-        why=finding.why if finding is not None else fill_known(rule.why, on_log),
+        title=finding.title if finding is not None else fill_known(rule.title, said),
+        why=finding.why if finding is not None else fill_known(rule.why, said),
         confirmation=confirmation,
         reason=reason,
         fixes=fixes,

@@ -11,6 +11,7 @@ from attn_doctor.explain.extract import Confidence, Stated, Statement, facts_fro
 from attn_doctor.explain.log_machine import conflicts, log_facts
 from attn_doctor.facts import Facts, Gpu, Package, Python, System, Torch
 from attn_doctor.shell.commands import shell_lines
+from tests.explain.posted_logs import answer
 
 Explain = Callable[..., Explanation]
 WriteRule = Callable[..., None]
@@ -187,3 +188,13 @@ def numbered(log: str) -> Stated:
 )
 def test_facts_of_one_log_that_do_not_fit(log: str, sentences: tuple[str, ...]) -> None:
     assert conflicts(numbered(log)) == sentences
+
+
+def test_a_title_has_no_values_that_deny_it() -> None:
+    found = answer(
+        "PyTorch version: 2.7.1+cu128\nNvidia driver version: 576.52\n"
+        "RuntimeError: The NVIDIA driver on your system is too old (found version 11060)."
+    )
+    assert found.matches[0].rule == "driver/too-old-for-torch"
+    assert found.matches[0].title == "The NVIDIA driver is too old for torch"
+    assert found.matches[0].reason.startswith("the log says that ")

@@ -133,6 +133,33 @@ CLONES = (
         ("v0.1.2", "v0.3.2", "v0.4.2", "v0.5.2", "HEAD"),
     ),
     Source(
+        "deepspeedai+DeepSpeed",
+        r"^deepspeed/ops/(?:sparse_attention|deepspeed4science)/.*\.py$|^deepspeed/sequence/layer\.py$"
+        r"|^op_builder/(?:evoformer|sparse)_attn\.py$|^csrc/deepspeed4science/evoformer_attn/\w+\.(?:cpp|cu)$",
+        (("", "deepspeed"),),
+        ("v0.9.5", "HEAD"),
+    ),
+    Source(
+        "InternLM+lmdeploy",
+        r"^lmdeploy/pytorch/(?:.*/)?\w*attention\w*(?:/.*)?\.py$|^src/turbomind/kernels/attention/\w+\.cu$",
+        (("", "lmdeploy"),),
+        ("v0.9.2", "HEAD"),
+    ),
+    Source(
+        "NVIDIA+Megatron-LM",
+        r"^megatron/core/(?:transformer/(?:\w*attention\w*(?:/.*)?|transformer_config)"
+        r"|extensions/transformer_engine)\.py$|^megatron/training/arguments\.py$",
+        (("", "megatron"),),
+        ("HEAD",),
+        general=r"config|arguments|extensions",
+    ),
+    Source(
+        "xdit-project+xDiT",
+        r"^xfuser/(?:core|model_executor/layers)/(?:.*/)?\w*att\w*(?:/.*)?\.py$",
+        (("", "xfuser"),),
+        ("0.4.5", "HEAD"),
+    ),
+    Source(
         "woct0rdho+triton-windows",
         r"python/triton/(?:runtime|compiler|language)/.*\.py$|third_party/\w+/backend/.*\.py$",
         (("", "triton"),),
@@ -152,7 +179,8 @@ SITE = (
 _ORDER = (
     "flash-attn-2", "flash-attn-3", "flash-attn-4", "sage", "xformers", "transformer-engine",
     "flashinfer", "triton", "flex", "sdpa", "cudnn", "transformers", "diffusers", "hub-kernels",
-    "sparge", "aiter", "natten", "fla", "vllm", "sglang", "inductor",
+    "sparge", "aiter", "natten", "fla", "vllm", "sglang", "inductor", "deepspeed", "lmdeploy",
+    "megatron", "xfuser",
 )  # fmt: skip
 _ATTENTION = re.compile(r"(?i)attn|attention|sdpa|flash|(?<![a-z])m[hl]a(?![a-z])")
 #: Messages in torch's CUDA library that are about attention, and the component of each.

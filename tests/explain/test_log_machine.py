@@ -193,6 +193,7 @@ def test_facts_of_one_log_that_do_not_fit(log: str, sentences: tuple[str, ...]) 
 def test_a_title_has_no_values_that_deny_it() -> None:
     found = answer(
         "PyTorch version: 2.7.1+cu128\nNvidia driver version: 576.52\n"
+        "Python platform: Windows-11-10.0.26100-SP0\n"
         "RuntimeError: The NVIDIA driver on your system is too old (found version 11060)."
     )
     assert found.matches[0].rule == "driver/too-old-for-torch"

@@ -51,12 +51,31 @@ _SHAPES = {
     "lines": r"(lines? \d+(?: to \d+)?)",
     "rule": r"([\w./;, -]+)",
     "fact": r"([a-z_]\w*(?:\.\w+)+)",
+    # What a check in code compares: `q`, `q.shape[-1]`, `len(q)`, `64`, `'thd'`.
+    "operand": r"(-?\d[\d.]*|'[^']*'|[A-Za-z_][\w.:]*(?:\[-?\w+\]|\(-?\w*\))?)",
+    "literal": r"(-?\d[\d.]*f?|'[^']*')",
+    # The same as the first, but no plain word of a sentence.
+    "code": r"([A-Za-z]\w*[._\[(][\w.:\[\]()-]*)",
     "seen": _ONE,
     "value": _ONE,
     "wanted": _ONE,
 }
 #: Names of values that stay as they are.
-_KEPT = ("command", "file", "folder", "level", "owner", "path", "variable", "version")
+_KEPT = (
+    *(
+        "code",
+        "command",
+        "file",
+        "folder",
+        "level",
+        "literal",
+        "operand",
+        "owner",
+        "path",
+        "variable",
+    ),
+    "version",
+)
 #: Names of values of which some have a translation, such as `yes` and `none`, but no part of one
 #: has: a list of names stays as it is.
 _WHOLE = ("names", "seen", "value", "wanted")
@@ -265,7 +284,7 @@ def _list(words: str, known: Catalogue, deep: int) -> str | None:
     for between in _LOOSE:
         if between in words:
             return _loose(words.split(between), known.texts.get(between, between), known, deep)
-    for between in (", ", " and "):
+    for between in (", ", " and ", " or "):
         said = _parts(words.split(between), known.texts.get(between, between), known, deep)
         if said is not None:
             return said

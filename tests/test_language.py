@@ -221,3 +221,20 @@ def test_a_title_is_translated_beside_its_subject() -> None:
 def test_columns_of_words_that_stay_keep_their_spaces() -> None:
     line = "  x  name-of-a-cause, y  [a/rule]"
     assert {say(line, language) for language in OTHERS} == {line}
+
+
+@pytest.mark.parametrize(
+    ("english", "portuguese"),
+    [
+        ("q.size(-2) is at least 128", "q.size(-2) é no mínimo 128"),
+        ("causal is not given", "causal não é dado"),
+        ("head_size is a multiple of 8", "head_size é múltiplo de 8"),
+        (
+            "q is contiguous or k is on a CUDA device",
+            "q é contíguo ou k está em um dispositivo CUDA",
+        ),
+        ("layout is 'thd'", "layout é 'thd'"),
+    ],
+)
+def test_what_a_check_in_code_wants_is_translated(english: str, portuguese: str) -> None:
+    assert say(english, "pt-BR") == portuguese

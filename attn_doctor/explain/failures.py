@@ -52,6 +52,8 @@ _REPORTS = (
     # A place in sources of C++, and what fails there.
     r"|\.(?:cu|cuh|cpp|cc|h|hpp)[:(]\d+\b.{1,200}\b(?:cannot|[Uu]nsupported|[Ff]ailed|[Ii]nvalid)\b"
 )
+#: A line of an installer's summary, which says nothing of the lines around it.
+_SUMMARY = re.compile(r"\s*[\w. -]{1,60}: +\[?FAILED\]?\s*$")
 #: A line before the stack of a crash.
 _CRASH = re.compile(
     r"\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|Fatal Python error|\bException raised from \w"
@@ -180,10 +182,10 @@ def _exception(
 def _lines(trace: TraceLog, last: int, open_frames: tuple[Frame, ...]) -> Iterator[Failure]:
     """Lines near the end that report a failure without a traceback, the last one first."""
     signals, died = log_signals(), next(k for k in component_table().kind if k.id == "died")
-    pattern = re.compile("|".join((_REPORTS, *died.patterns)))
     installed = max(
         (one.number for one in trace.lines if signals.installed.search(one.text)), default=0
     )
+    pattern = re.compile("|".join((_REPORTS, _SUMMARY.pattern, *died.patterns)))
     raised = {at.failure for at in trace.positions if at.kind is LineKind.EXCEPTION}
     for index in reversed(range(len(trace.lines))):
         line, at = trace.lines[index], trace.positions[index]
@@ -204,7 +206,7 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[Frame, ...]) -> Iterat
                 stack = trace.lines[trace.lines.index(line) : index + (LOOK_BACK if stack else 1)]
             frames = open_frames or tuple(frames_of([one.text for one in stack]))
             said = f"{line.text}\n{text}" if _UNREACHABLE.match(text) else line.text
-            near = _around(trace, index, index)
+            near = "" if _SUMMARY.match(text) else _around(trace, index, index)
             yield Failure(line, said.strip()[:CHARACTERS], frames, near)
 
 

@@ -715,6 +715,15 @@ def test_a_check_that_quotes_the_command_reports_the_failure(
     assert (found.component, found.kind, found.line) == ("triton", "build", 1)
 
 
+def test_the_summary_of_an_installer_names_what_failed(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    found = guessed("Installation Summary\n  cumesh: [OK]\n  flash_attn: [FAILED]\n")
+    assert found is not None
+    assert (found.component, found.line) == ("flash-attn-2", 3)
+    assert guessed("  cumesh: [FAILED]\n  flash_attn: [OK]\n") is None
+
+
 def test_the_script_that_builds_a_package_names_it(guessed: Callable[[str], Guess | None]) -> None:
     found = guessed(
         f'{HEAD}  File "/home/me/SpargeAttn/setup.py", line 143, in <module>\n    setup(\n'

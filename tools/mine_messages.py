@@ -147,15 +147,13 @@ CLONES = (
     ),
     Source(
         "NVIDIA+Megatron-LM",
-        r"^megatron/core/(?:transformer/(?:\w*attention\w*(?:/.*)?|transformer_config)"
-        r"|extensions/transformer_engine)\.py$|^megatron/training/arguments\.py$",
+        r"^megatron/core/transformer/(?:dot_product_|multi_latent_)?attention\.py$",
         (("", "megatron"),),
         ("HEAD",),
-        general=r"config|arguments|extensions",
     ),
     Source(
         "xdit-project+xDiT",
-        r"^xfuser/(?:core|model_executor/layers)/(?:.*/)?\w*att\w*(?:/.*)?\.py$",
+        r"^xfuser/core/(?:distributed/attention|long_ctx_attention/|fast_attention/attn)\w*(?:/.*)?\.py$",
         (("", "xfuser"),),
         ("0.4.5", "HEAD"),
     ),

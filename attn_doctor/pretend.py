@@ -273,6 +273,7 @@ def _set_torch(facts: Facts, value: str, tables: Tables, notes: list[str]) -> Fa
     if value in _ABSENT:
         notes.append("no torch")
         torch = Torch(installed=False, installation_error="")
+        facts = _unlinked(facts, gaps)
         return replace(facts, torch=torch, cuda_wheels=(), shadowing_libraries=(), gaps=gaps)
     parsed = Version(_version("torch", value))
     minor = f"{parsed.major}.{parsed.minor}"
@@ -302,7 +303,25 @@ def _set_torch(facts: Facts, value: str, tables: Tables, notes: list[str]) -> Fa
         foreign_library="",
     )
     gaps.update(dict.fromkeys(("torch", "cuda_wheels"), _NOT_GIVEN))
+    facts = _unlinked(facts, gaps)
     return replace(facts, torch=torch, cuda_wheels=None, shadowing_libraries=(), gaps=gaps)
+
+
+def _unlinked(facts: Facts, gaps: dict[str, str]) -> Facts:
+    """Forget what extensions need of libraries: it was compared with those of another torch."""
+    gaps["extensions"] = _NOT_GIVEN
+    unlinked = (
+        replace(
+            one,
+            missing_libraries=None,
+            missing_found_at=None,
+            undefined_symbol_count=None,
+            first_undefined_symbols=None,
+            mismatch=None,
+        )
+        for one in facts.extensions or ()
+    )
+    return replace(facts, extensions=None if facts.extensions is None else tuple(unlinked))
 
 
 def _requires_triton(pinned: str | None, build: str, facts: Facts) -> str | None:

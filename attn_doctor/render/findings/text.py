@@ -327,7 +327,7 @@ def _next_steps(diagnosis: Diagnosis, terminal: Terminal) -> Iterator[str]:
         commands = next_commands(diagnosis)
         if first := without_index(diagnosis, commands):
             yield from terminal.wrap(first, 0)
-        label = "Next:"
+        label = "Next, on such a machine:" if diagnosis.facts.simulated else "Next:"
         # Commands to copy: never wrapped.
         for command in commands:
             yield f"{terminal.pad(label, 5)} {terminal.style(clean(command), 'green')}"

@@ -162,9 +162,15 @@ def _fixes(answer: Answer, known: Mapping[str, Finding], other: str) -> tuple[Fi
     chosen: list[tuple[Fix, ...]] = []
     for reason in answer.reasons:
         own = remedy(reason)
-        rule = known.get(reason.rule)
+        rule = known.get(reason.rule or _about_import(reason))
         chosen.append((*((own,) if own else ()), *(rule.fixes if rule else ())))
     return _in_order(chosen)
+
+
+def _about_import(reason: RequirementResult) -> str:
+    """The rule about a package that cannot be imported; empty for another reason."""
+    package, _, what = reason.id.rpartition("-")
+    return f"{package}/cannot-be-imported" if what == "importable" else ""
 
 
 def _instead(reason: RequirementResult, other: str) -> Fix:

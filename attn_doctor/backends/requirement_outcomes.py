@@ -268,7 +268,9 @@ class Evaluator:
             code=requirement.code,
             curable=bool(requirement.remedy)
             or self._has_fix(requirement)
-            or self._torch_cures(requirement),
+            or self._torch_cures(requirement)
+            # An installation that fails to import can be repaired.
+            or requirement.id.endswith(("-importable", "-import-unsure")),
             source=requirement.source,
         )
 

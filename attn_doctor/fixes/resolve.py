@@ -300,6 +300,14 @@ def _blocked(step: Step, why: str) -> Step:
     return replace(step, blocked_by=why)
 
 
+def _other_source(step: Step, why: str) -> str:
+    """The command that finds another source, where PyTorch's own index cannot be reached."""
+    names = [one for one in ("xformers", "torch") if one in step.packages]
+    if not names or "download.pytorch.org" not in why or "cannot be reached" not in why:
+        return ""
+    return f"; `attn-doctor install {names[0]}` finds another source"
+
+
 def _resolved(step: Step, asking: Asking, earlier: Sequence[Step]) -> Step:
     """Add what the step would change. After an `earlier` step that changes torch it may fit."""
     found = ask(step, asking, str(step.number))
@@ -307,7 +315,8 @@ def _resolved(step: Step, asking: Asking, earlier: Sequence[Step]) -> Step:
         first = earlier[-1].number
         return replace(step, unresolved=f"known only once step {first} is done ({found.why})")
     if found.changes is None:
-        return replace(step, blocked_by=f"it cannot be planned: {found.why}", unresolved=found.why)
+        why = f"it cannot be planned: {found.why}{_other_source(step, found.why)}"
+        return replace(step, blocked_by=why, unresolved=found.why)
     cuda = any(one.name.startswith("nvidia-") and one.new for one in found.changes)
     guess = step.estimate
     if step.kind == "install" and guess.basis:  # it installs something

@@ -862,6 +862,24 @@ def _folder(name: str) -> Callable[[Path], bool]:
     return apply
 
 
+def _package(name: str) -> Callable[[Path], bool]:
+    """Put a user's own package that is called like a module into a folder of PYTHONPATH."""
+
+    def apply(root: Path) -> bool:
+        _folder(name)(root)
+        (root / "scripts" / name / "__init__.py").write_text("experiment = 1\n")
+        return True
+
+    return apply
+
+
+def _removed_metadata(root: Path) -> bool:
+    """Remove the metadata of what `_target` installed, as a checkout of sources has none."""
+    for path in (root / "other").glob("*.dist-info"):
+        shutil.rmtree(path)
+    return True
+
+
 def _another_python(root: Path) -> bool:
     """A folder with compiled packages for another Python."""
     theirs = "3.12" if "python3.12" not in str(site(root)) else "3.11"
@@ -922,6 +940,137 @@ def _flash_without(what: str) -> Callable[[Path], bool]:
         path.unlink()
         if what:
             path.write_bytes(b"")
+        return True
+
+    return apply
+
+
+def _in_path(*arguments: str) -> Callable[[Path], bool]:
+    """Put the wheel of a package, which Python can import as an archive, into a folder."""
+
+    def apply(root: Path) -> bool:
+        _target(*arguments)(root)
+        shutil.make_archive(str(root / "archive"), "zip", root / "other")
+        shutil.rmtree(root / "other")
+        (root / "archive.zip").rename(root / "archive.whl")
+        return True
+
+    return apply
+
+
+def _zipped(name: str) -> Callable[[Path], bool]:
+    """Move a package into an archive, which a .pth file adds."""
+
+    def apply(root: Path) -> bool:
+        (root / "zipped").mkdir()
+        shutil.move(site(root) / name, root / "zipped" / name)
+        shutil.make_archive(str(root / "archive"), "zip", root / "zipped")
+        shutil.rmtree(root / "zipped")
+        (site(root) / "archive.pth").write_text(f"{root / 'archive.zip'}\n")
+        return True
+
+    return apply
+
+
+def _sourceless(name: str) -> Callable[[Path], bool]:
+    """Replace the sources of a package by their bytecode, as some images do."""
+
+    def apply(root: Path) -> bool:
+        folder = site(root) / name
+        python = str(root / "bin" / "python")
+        subprocess.run([python, "-m", "compileall", "-q", "-b", folder], check=False)
+        for path in folder.rglob("*.py"):
+            if path.with_suffix(".pyc").exists():
+                path.unlink()
+        return True
+
+    return apply
+
+
+def _lib64(root: Path) -> bool:
+    """Let lib64 be a folder of its own with a second site-packages, which Python does not read."""
+    (root / "lib64").unlink(missing_ok=True)
+    target = root / "lib64" / site(root).parent.name / "site-packages"
+    python = root / "bin" / "python"
+    _uv("install", "-p", python, "--no-deps", "--target", target, "diffusers==0.31.0")
+    return True
+
+
+def _linked_root(root: Path) -> bool:
+    """Move the environment and leave a link."""
+    target = root.with_name(root.name + "-real")
+    shutil.rmtree(target, ignore_errors=True)
+    root.rename(target)
+    root.symlink_to(target)
+    return True
+
+
+def _half_installed(name: str, by_uv: bool) -> Callable[[Path], bool]:
+    """Leave what pip, or uv, leaves of a package if it is killed while it installs it.
+
+    pip writes files in the order of the archive, uv in many threads; the metadata come last.
+    """
+
+    def apply(root: Path) -> bool:
+        info = next(site(root).glob(f"{name}-[0-9]*.dist-info"))
+        listed = [line.split(",")[0] for line in (info / "RECORD").read_text().splitlines()]
+        files = [one for one in listed if one.startswith(f"{name}/") and one.endswith(".py")]
+        gone = files[1::2] if by_uv else files[len(files) // 2 :]
+        for one in gone:
+            (site(root) / one).unlink()
+        shutil.rmtree(info)
+        return True
+
+    return apply
+
+
+def _entry_point(root: Path) -> bool:
+    """Leave the metadata of a backend that torch imports when it is imported itself."""
+    info = site(root) / "torch_npu-2.7.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch-npu\nVersion: 2.7.1\n")
+    (info / "entry_points.txt").write_text("[torch.backends]\ntorch_npu = torch_npu:_autoload\n")
+    return True
+
+
+def _text(pattern: str, text: str, what: str) -> Breakage:
+    """Replace a file by text."""
+
+    def apply(root: Path) -> bool:
+        path = next(site(root).glob(pattern), None)
+        if path is None:
+            return False
+        path.unlink()
+        path.write_text(text)
+        return True
+
+    return Breakage(f"{pattern} {what}", apply)
+
+
+def _copied_from(python: str, *names: str) -> Callable[[Path], bool]:
+    """Copy packages of another Python over those of the environment."""
+
+    def apply(root: Path) -> bool:
+        ours = root / "bin" / "python"
+        asked = ["--python-version", python, "--no-deps", "--link-mode", "copy"]
+        _uv("install", *asked, "-p", ours, "--target", root / "over", *names)
+        for path in [*(root / "over").iterdir()]:
+            target = site(root) / path.name
+            if target.exists():
+                _remove(target)
+            path.rename(target)
+        return True
+
+    return apply
+
+
+def _prefix(*arguments: str) -> Callable[[Path], bool]:
+    """Install packages into a prefix of their own."""
+
+    def apply(root: Path) -> bool:
+        python = root / "bin" / "python"
+        _uv("install", "-p", python, "--no-deps", "--prefix", root / "prefix", *arguments)
+        (root / "scripts").symlink_to(site(root / "prefix"))
         return True
 
     return apply
@@ -1476,6 +1625,77 @@ BREAKAGES = (
             "cuda-toolkit",
         )
     ),
+    # Listed on 27 November 2026 at 16:00
+    *(
+        _install(*what.split())
+        for what in (
+            "-U numpy",
+            "-U accelerate",
+            "-U safetensors pillow protobuf",
+            "-U peft",
+            "-U triton",
+            "-U kernels",
+            "-U torch",
+            "-U flash-linear-attention liger-kernel",
+            "--no-deps bitsandbytes==0.49.1",
+            "--no-deps pillow==12.0.0",
+            "--no-deps nvidia-cublas-cu12==12.9.1.4",
+            "--no-deps nvidia-cudnn-cu12==9.10.2.21",
+        )
+    ),
+    *(
+        Breakage(f"{name} uninstalled, list 3", _uninstalled(name))
+        for name in ("nvidia-nvshmem-cu12", "nvidia-cutlass-dsl")
+    ),
+    *map(
+        _removed,
+        (
+            "nvidia/cu13/lib/libcufft.so.12",
+            "nvidia/cu13/lib/libnvrtc.so.13",
+            "torch/lib/libcaffe2_nvrtc.so",
+            "diffusers/utils",
+            "torch/fx",
+        ),
+    ),
+    *(
+        Breakage(f"{name} deleted, list 3", _removed(name).apply)
+        for name in ("diffusers", "huggingface_hub")
+    ),
+    _cut("packaging/version.py", 0, "empty"),
+    Breakage("a backend of torch that is gone", _entry_point),
+    Breakage(
+        "a wheel in PYTHONPATH",
+        _in_path("diffusers==0.35.2"),
+        (("PYTHONPATH", "{root}/archive.whl"),),
+    ),
+    Breakage("diffusers in a zip file of a .pth file", _zipped("diffusers")),
+    Breakage("accelerate as bytecode without sources", _sourceless("accelerate")),
+    Breakage("torch as bytecode without sources", _sourceless("torch")),
+    Breakage("a second site-packages in lib64", _lib64),
+    Breakage("a link to the environment", _linked_root),
+    Breakage("transformers half installed", _half_installed("transformers", by_uv=False)),
+    Breakage("diffusers half installed by uv", _half_installed("diffusers", by_uv=True)),
+    Breakage("PYTHONHOME of another Python", lambda _: True, (("PYTHONHOME", "/usr"),)),
+    _text(
+        "torch/lib/libtorch_cpu.so",
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 440000000\n",
+        "as a pointer of Git LFS",
+    ),
+    Breakage(
+        "tokenizers of another Python copied in", _copied_from("3.9", "tokenizers==0.15.0", "regex")
+    ),
+    Breakage("html/ in PYTHONPATH", _package("html"), (("PYTHONPATH", "{root}/scripts"),)),
+    Breakage("jinja2/ in PYTHONPATH", _package("jinja2"), (("PYTHONPATH", "{root}/scripts"),)),
+    Breakage(
+        "sources of transformers 4.40.2 in PYTHONPATH",
+        _both("", _target("transformers==4.40.2"), _removed_metadata).apply,
+        (("PYTHONPATH", "{root}/other"),),
+    ),
+    Breakage(
+        "an install with --prefix in PYTHONPATH",
+        _prefix("diffusers==0.33.1", "huggingface_hub==0.30.2"),
+        (("PYTHONPATH", "{root}/scripts"),),
+    ),
 )
 
 
@@ -1622,7 +1842,9 @@ def _broken(task: Task) -> Iterator[Path | None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-        shutil.rmtree(task.copy, ignore_errors=True)
+        shutil.rmtree(task.copy.resolve(), ignore_errors=True)
+        if task.copy.is_symlink():
+            task.copy.unlink()
 
 
 def _show(result: Result) -> None:

@@ -40,8 +40,11 @@ _WITH_TORCH = ("torch", "numpy", "filelock", "typing-extensions")
 
 
 def incomplete(distribution: str | None, facts: Facts) -> str:
-    """Return which damaged file an import of a distribution may reach; empty if none is known."""
-    framework = distribution in _READ_METADATA
+    """Return which damaged or unreadable file an import of a distribution may reach; or empty."""
+    for path in facts.unreadable_files or ():
+        return f"this user may not read {path}"
+    # kernels imports huggingface_hub.
+    framework = distribution in (*_READ_METADATA, "kernels")
     for one in facts.incomplete_packages or ():
         concerned = one.package in (distribution, *_WITH_TORCH)
         # What is left are requirements of the frameworks, such as huggingface_hub.

@@ -126,6 +126,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     Windows only."""
     damaged_metadata: tuple[DamagedMetadata, ...] | None = None
     """Metadata of known packages that cannot be read."""
+    unreadable_files: tuple[str, ...] | None = None
+    """Files and folders of known packages that this user may not read, one of each package."""
     incomplete_packages: tuple[IncompletePackage, ...] | None = None
     """Known packages, and packages that they import, with files that are gone or cut short."""
     unrecorded_packages: tuple[str, ...] | None = None

@@ -89,24 +89,34 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
     """Return files that RECORD in the folder `info` lists and that differ.
 
     Each with its size, or -1 if it is gone, -2 if it is compiled for another processor, -3 if it is
-    longer. Only files count that an import may execute: compiled modules, sources at
-    most two folders deep, those of torch's attention, and torch's helper program. Files of tests
-    do not count, which people delete. What is not read after `seconds` is left out.
+    longer, -4 if this user may not read it, or not list its folder. Only files count that an import
+    may execute: compiled modules, sources at most two folders deep, those of torch's attention, and
+    torch's helper program. Files of tests do not count, which people delete. What is not read after
+    `seconds` is left out.
     """
     end = time.monotonic() + seconds
     site = os.path.dirname(info)
     found = []
+    folders: dict[str, bool] = {}
     for path, size in _recorded(read_text(os.path.join(info, "RECORD"), _RECORD, cut=True)):
         if time.monotonic() > end:
             break
         place = f"{site}{os.sep}{path}"
+        folder = os.path.dirname(place)
+        if folder not in folders:
+            # Python lists a folder before it imports from it.
+            folders[folder] = os.access(folder, os.R_OK | os.X_OK) or not os.path.exists(folder)
         try:
             have = os.stat(place).st_size
         except (FileNotFoundError, NotADirectoryError):
             have = -1
+        except PermissionError:
+            have = -4
         except (OSError, ValueError):  # a name may hold a NUL
             continue
-        if have != size:
+        if have == -4 or (have >= 0 and not (folders[folder] and os.access(place, os.R_OK))):
+            found.append((path, -4))
+        elif have != size:
             found.append((path, have if have < size else -3))
         elif not path.endswith(".py") and _for_another_processor(place):
             found.append((path, -2))

@@ -246,3 +246,23 @@ def test_an_xformers_that_torch_is_too_old_for_stops_diffusers(
         flash_attn=Package(installed=flash, version="2.7.4" if flash else None),
     )
     assert bool(derive(facts, library.tables()).diffusers.import_error) is fails
+
+
+def test_a_file_that_this_user_may_not_read() -> None:
+    """What it stops is unknown."""
+    facts = Facts(
+        torch=Torch(installed=True, import_error=""),
+        kernels=Package(installed=True, import_error=""),
+        unreadable_files=("/venv/lib/x.so",),
+    )
+    derived = derive(facts, library.tables())
+    assert derived.kernels.import_error is derived.torch.import_error is None
+    assert derived.kernels.import_doubt == "this user may not read /venv/lib/x.so"
+
+
+def test_kernels_beside_a_damaged_requirement() -> None:
+    """Seen with kernels 0.17.2 and without the folder of huggingface_hub."""
+    gone = IncompletePackage(package="huggingface-hub", file="huggingface_hub/utils", reason="gone")
+    kernels = Package(installed=True, distribution="kernels", import_error="")
+    facts = Facts(kernels=kernels, torch=Torch(installed=True), incomplete_packages=(gone,))
+    assert derive(facts, library.tables()).kernels.import_doubt

@@ -1,4 +1,6 @@
-"""Finds files of installed packages that are gone or cut short, by what their RECORD lists.
+"""Finds files of installed packages that are gone, cut short, or not this user's to read.
+
+Their RECORD lists them.
 
 Only packages that attention needs are looked at, and of these only what an import may execute. A
 source of another size counts only if it is empty, ends within a line, or cannot be Python: people
@@ -7,7 +9,7 @@ edit installed files. Without a RECORD only `__init__.py` is looked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from attn_doctor.facts import IncompletePackage
@@ -25,16 +27,19 @@ MOST = 20
 
 
 #: The fields of `Facts` that `read` returns.
-FIELDS = ("incomplete_packages", "unrecorded_packages")
+FIELDS = ("incomplete_packages", "unrecorded_packages", "unreadable_files")
+#: What `Host.changed_files` says of a file that this user may not read.
+_UNREADABLE = -4
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """Return the fields `incomplete_packages` and `unrecorded_packages` of `Facts`."""
+    """Return the fields `FIELDS` of `Facts`."""
     unread = gaps.reasons.get("python.distribution_count", "")
+    folders = [one for one in site.folders if _denied(host.list, one)]
     if unread:
         for field in FIELDS:
             gaps.add(field, unread)
-        return dict.fromkeys(FIELDS)
+        return {**dict.fromkeys(FIELDS), "unreadable_files": tuple(folders) or None}
     known = {name for names in MODULES.values() for name in names} | {*_FURTHER}
     chosen = [
         one
@@ -44,9 +49,11 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     listed = [(one, host.try_list(one.info)) for one in chosen]
     # A folder of metadata that cannot be listed says nothing.
     without = [one for one, names in listed if names and "RECORD" not in names]
+    changed = _changed(host, [one for one in chosen if one not in without])
     return {
+        "unreadable_files": (*folders, *_unreadable(host, changed)),
         "incomplete_packages": (
-            *_incomplete(host, [one for one in chosen if one not in without]),
+            *_incomplete(host, changed),
             *_without_init(host, without),
             *_numpy(host, site),
         ),
@@ -82,14 +89,47 @@ def _numpy(host: Host, site: Site) -> Iterator[IncompletePackage]:
         )
 
 
-def _incomplete(host: Host, chosen: list[Distribution]) -> Iterator[IncompletePackage]:
+def _denied(ask: Callable[[str], object], path: str) -> bool:
+    """Whether this user may not read the file or folder."""
+    try:
+        ask(path)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+#: Distributions with the files that differ from their RECORD.
+_Changed = list[tuple[Distribution, tuple[tuple[str, int], ...]]]
+
+
+def _changed(host: Host, chosen: list[Distribution]) -> _Changed:
+    found: _Changed = []
     for one in chosen:
         try:
-            changed = host.changed_files(one.info, SECONDS * host.patience)
+            found.append((one, host.changed_files(one.info, SECONDS * host.patience)))
+        except PermissionError:
+            found.append((one, ((host.join(one.info, "RECORD"), _UNREADABLE),)))
         except OSError:
             continue
-        faults = [(path, _WORDS[size]) for path, size in changed if size in _WORDS]
-        differ = [(path, size >= 0) for path, size in changed if size not in _WORDS]
+    return found
+
+
+def _unreadable(host: Host, changed: _Changed) -> Iterator[str]:
+    """Yield the first file of each package that this user may not read."""
+    for one, files in changed:
+        named = [host.join(one.site, path) for path, size in files if size == _UNREADABLE]
+        metadata = host.join(one.info, "METADATA")
+        if named or _denied(host.head, metadata):
+            yield next(iter(named), metadata)
+
+
+def _incomplete(host: Host, changed: _Changed) -> Iterator[IncompletePackage]:
+    for one, files in changed:
+        faults = [(path, _WORDS[size]) for path, size in files if size in _WORDS]
+        known = (*_WORDS, _UNREADABLE)
+        differ = [(path, size >= 0) for path, size in files if size not in known]
         for path, shorter in differ[:MOST]:
             fault = _damage(host, host.join(one.site, path), shorter)
             if fault:

@@ -1,7 +1,8 @@
-"""Files of a package that are gone or cut short. Each package is really imported too."""
+"""Files of a package that are gone, cut short or unreadable. Each is really imported too."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -152,3 +153,27 @@ def test_an_extension_for_another_processor(site: Path) -> None:
     data[18:20] = {62: 183, 183: 62}.get(own, own).to_bytes(2, "little")
     path.write_bytes(data)
     assert found(site) == [("diffusers/_C.so", "for another processor", 1)]
+
+
+@pytest.mark.parametrize("name", ["diffusers/models/part.py", "diffusers/models", "", "METADATA"])
+def test_a_file_that_this_user_may_not_read(
+    site: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of packages itself too. Root may read all, so the answers are changed."""
+    path = site / "diffusers-0.42.1.dist-info" / name if name == "METADATA" else site / name
+    denied = str(path)
+
+    class Denying(LocalHost):
+        def ask(self, question: str, *arguments: object) -> object:
+            if question in ("list", "head") and arguments[0] == denied:
+                raise PermissionError(13, "Permission denied", denied)
+            return super().ask(question, *arguments)
+
+    allowed = os.access
+    monkeypatch.setattr("os.access", lambda asked, mode: asked != denied and allowed(asked, mode))
+    gaps = Gaps()
+    where = scan(Denying(), (str(site),), str(site), gaps, python="3.12.3")
+    said = files.read(Denying(), where, gaps)
+    first = site / "diffusers/models/__init__.py" if name == "diffusers/models" else path
+    assert said["unreadable_files"] == (str(first),)
+    assert not said["incomplete_packages"]

@@ -79,6 +79,8 @@ NO_GIT = re.compile(r"\s*fatal: not a git repository")
 _STEP = re.compile(r"\bERROR: process \"")
 #: Messages that the package is absent, after which a program may go on.
 _ABSENT = re.compile(r"No module named|not (?:be )?(?:found|installed|available)|[Pp]lease install")
+#: A notice that a package can be used.
+_AVAILABLE = re.compile(r"(?i:\bis available\b|\bsuccessfully imported\b)")
 BUILD = re.compile(
     r"(?:Failed building wheel for|Could not build wheels for"
     r"|Failed to (?:download and )?build"
@@ -145,7 +147,12 @@ def _around(trace: TraceLog, first: int, at: int) -> str:
     """The lines around some, the nearest first, without those that say what a program does."""
     after = range(at + 1, min(len(trace.lines), at + 1 + AFTER))
     near = (*range(max(0, first - NEAR), first), *after)
-    said = {i for i in near if trace.lines[i].stamped and trace.positions[i].kind is LineKind.TEXT}
+    said = {
+        i
+        for i in near
+        if (trace.lines[i].stamped and trace.positions[i].kind is LineKind.TEXT)
+        or _AVAILABLE.search(trace.lines[i].text)
+    }
     nearest = sorted(near, key=lambda i: first - i if i < first else i - at)
     return "\n".join(trace.lines[i].text for i in nearest if i not in said)
 

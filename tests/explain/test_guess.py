@@ -255,11 +255,12 @@ def test_the_component_and_the_kind(
         "RuntimeError: cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"),
         (f'Failed to import flash_attn\n{HEAD}  File "{SITE}/accelerate/accelerator.py", line 3, in load_state\n'
         '    raise ValueError(f"Tried to find {folder}")\nValueError: Tried to find false'),
+        "UserWarning: xFormers is available (Attention)\nDevice: cuda\nSegmentation fault (core dumped)",
     ],
     ids=[
         "own code", "memory", "the run went on", "optional", "a number", "no attention", "export",
         "warning", "launcher", "server", "option", "convolution",
-        "a line of code that raises",
+        "a line of code that raises", "available",
     ],
 )  # fmt: skip
 def test_no_component(guessed: Callable[[str], Guess | None], log: str) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from msgspec import Struct
+
 from attn_doctor.binaries.architectures import order
 from attn_doctor.facts import Torch
 from attn_doctor.host import Host
@@ -53,8 +55,14 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     missing, faults, symbols, displaced = _libraries(host, site, path, gaps)
     faults = [*_extension(host, site, path), *faults]
     imports = imports_of(host, site)
+    plugin = _plugin(host, site, path)
+    lost = plugin is not None and not site.module(host, plugin.module)
     failure = imports.error("torch", "torch") or symbols
+    if plugin is not None and lost and not failure:
+        failure = f"it loads {plugin.module} for {plugin.package}, which is not installed"
     doubt = "" if failure else imports.doubt("torch", "torch")
+    if plugin is not None and not failure and not doubt:
+        doubt = f"it loads {plugin.module} of {plugin.package}, which attn-doctor does not know"
     if doubt:
         gaps.add("torch.import_error", doubt)
     return {
@@ -72,6 +80,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             ),
             import_error=None if doubt else failure,
             import_doubt=doubt,
+            lost_plugin=plugin.package if plugin is not None and lost else "",
             source=came.source,
             from_pythonpath=_from_pythonpath(host, site, path),
             from_pypi=_from_pypi(one, said),
@@ -84,6 +93,31 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             **_demands(host, site, one, gaps),
         )
     }
+
+
+class _Plugin(Struct, frozen=True):
+    """A device backend of another package, which `import torch` loads since 2.5."""
+
+    package: str
+    module: str
+
+
+# [torch.backends]
+# torch_npu = torch_npu:_autoload
+def _plugin(host: Host, site: Site, path: str) -> _Plugin | None:
+    """Return the first such backend; that of a package without `torch` in its name is not seen."""
+    named = [one for one in site.distributions if "torch" in one.name.replace("torchvision", "")]
+    others = [one for one in named if one.name not in ("torch", "torchaudio")]
+    if not others or host.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":
+        return None
+    if not host.try_grep(host.join(path, "__init__.py"), '"torch.backends"'):
+        return None
+    for one in others:
+        section = site.distributions.read(one, "entry_points.txt").partition("[torch.backends]")[2]
+        found = re.match(r"\s*[^\s=\[]+\s*=\s*(\w[\w.]*)", section)
+        if found is not None:
+            return _Plugin(one.name, found[1])
+    return None
 
 
 def _from_pythonpath(host: Host, site: Site, path: str) -> bool:

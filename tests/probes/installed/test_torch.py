@@ -102,6 +102,7 @@ def test_wheel_from_pypi() -> None:
         foreign_library="",
         foreign_fault="",
         foreign_variable="",
+        lost_plugin="",
         source="index",
         from_pypi=True,
         from_pythonpath=False,
@@ -136,6 +137,30 @@ def test_what_flex_attention_imports_when_it_is_called() -> None:
     assert "triton.backends, which triton 2.1.0 lacks" in (found.flex_import_error or "")
     found, _ = read(*parts, package("2.6.0+cu124", cuda="'12.4'"))
     assert found.flex_import_error == ""
+
+
+@pytest.mark.parametrize(
+    ("loads", "there", "lost"),
+    [
+        ('group_name = "torch.backends"\n', False, "torch-npu"),
+        ('group_name = "torch.backends"\n', True, ""),
+        ("", False, ""),  # torch 2.4
+    ],
+)
+def test_a_backend_of_another_package(loads: str, there: bool, lost: str) -> None:
+    """Seen with torch 2.13.0 beside metadata of torch_npu. One that is there may fail too."""
+    group = "[console_scripts]\na = b:c\n\n[torch.backends]\ntorch_npu = torch_npu:_autoload\n"
+    found, _ = read(
+        package("2.13.0+cpu"),
+        distribution("torch", "2.13.0+cpu"),
+        distribution("torch_npu", "2.7.1"),
+        {f"{SITE}/torch_npu-2.7.1.dist-info/entry_points.txt": group},
+        {f"{SITE}/torch/__init__.py": loads},
+        {f"{SITE}/torch_npu/__init__.py": ""} if there else {},
+    )
+    assert found.lost_plugin == lost
+    assert bool(found.import_error) is bool(lost)
+    assert (found.import_error is None) is there
 
 
 def test_old_metadata_with_brackets() -> None:

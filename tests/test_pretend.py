@@ -299,3 +299,26 @@ def test_amd_has_its_own_backends() -> None:
     elsewhere = text.partition("For other hardware:")[2]
     assert "aiter_fa2_hub" in text
     assert "aiter_fa2_hub" not in elsewhere
+
+
+def test_another_torch_comes_before_what_is_chosen_for_it() -> None:
+    found = facts(
+        "os=windows,gpu=rtx5090,torch=2.6.0+cu124,triton=absent,sageattention=2.1.1,driver=576.52"
+    )
+    named = [one.rule for one in evaluate_rules(found, RULES) if one.verdict is Verdict.PROBLEM]
+    assert named[:2] == ["torch/lacks-gpu-arch", "sage/needs-triton"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("gpu=rtx5090,torch=2.6.0+cu124", "no"),
+        ("gpu=rtx4090,torch=2.6.0+cu124", "yes"),
+        ("gpu=rtx5090,torch=2.7.1+cu126", "no"),
+        ("gpu=rtx5090,torch=2.7.1+cu128", None),
+    ],
+)
+def test_the_code_of_windows_wheels(words: str, code: str | None) -> None:
+    found = facts(f"os=windows,{words}")
+    assert found.gpus is not None
+    assert found.gpus[0].torch_code == code

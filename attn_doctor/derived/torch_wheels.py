@@ -72,7 +72,7 @@ def archs_source(facts: Facts, _: Tables) -> str | None:
 def _listed(row: Row, facts: Facts, cuda: str | None) -> tuple[int, ...]:
     """Return the architectures of one build for this system; none if not in the table."""
     if facts.system.os == "windows" and not row.get("windows"):
-        return ()
+        return tuple(row.get("windows_archs", {}).get(cuda, ()))
     return tuple(row.get("archs", {}).get(facts.system.arch, {}).get(cuda, ()))
 
 
@@ -228,6 +228,8 @@ def carried(gpu: Gpu, facts: Facts, tables: Tables) -> str | Unknown | None:
     row = torch_release(facts, tables)
     if row is None or isinstance(row, Unknown):
         return row
+    if facts.system.os == "windows" and series(cuda) in row.get("windows_archs", {}):
+        return "no"
     if series(cuda) not in row["ptx"]:
         return Unknown("it is unknown whether this torch contains PTX for newer GPUs")
     return "ptx" if any(code <= gpu.sm for code in row["ptx"][series(cuda)]) else "no"

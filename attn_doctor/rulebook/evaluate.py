@@ -348,20 +348,29 @@ def _with_causes(findings: list[tuple[Rule, Finding, frozenset[str]]]) -> list[F
     return explained
 
 
+_TORCH = re.compile(r"torch(?:$|[=<>~!])")
 #: The rank of a cause that makes a program fail, among `harms`.
 _FAILS = 1
 _ORDER = {Verdict.PROBLEM: 0, Verdict.UNKNOWN: 1, Verdict.OK: 2, Verdict.NOT_APPLICABLE: 3}
+
+
+def _installs_torch(finding: Finding) -> bool:
+    """Whether the first command that cures the finding installs torch."""
+    run = next((fix.run for fix in finding.fixes if fix.run), ())
+    return any("install" in argv and any(map(_TORCH.match, argv)) for argv in run)
 
 
 def _ordered(findings: list[Finding], harms: Mapping[str, int]) -> tuple[Finding, ...]:
     """Problems, unknowns, the rest; a root cause before its consequences; the worst first.
 
     Wrong results precede failures; what is slow and what only builds need follow; notes are last.
+    Of equal ones the first is that whose cure installs torch: packages are chosen for it.
     """
 
-    def badness(finding: Finding) -> tuple[bool, int, int]:
+    def badness(finding: Finding) -> tuple[bool, int, int, bool]:
         note = finding.severity is Severity.INFO
-        return note, harms.get(finding.cause, _FAILS), -finding.severity.rank
+        harm = harms.get(finding.cause, _FAILS)
+        return note, harm, -finding.severity.rank, not _installs_torch(finding)
 
     worst = {
         finding.rule: badness(finding)

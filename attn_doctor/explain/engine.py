@@ -228,7 +228,7 @@ class _Reader:
             return skipped
         trace = TraceLog(log.lines)
         if last:
-            self.ends.append(log_end(name, trace))
+            self.ends.append(log_end(name, trace, log.stepped))
         for match in search.matches(trace, name, last=last):
             key = (match.rule, name, match.symptom, match.line)
             if last or key not in self.matches:

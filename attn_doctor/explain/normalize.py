@@ -35,12 +35,14 @@ _RANK = re.compile(
     r"(?: \[repeated \d+x across cluster\])? ?)"
 )
 # "2025-11-21T10:00:00.123Z ", "[2025-11-21 10:00:00,123] ", "[10:00:00] ", "03/04/2025 10:00:00 ",
+# "[2025-11-21 10:00] ",
 # "Nov 21 10:00:00 host prog[7]: ", "2025-11-21T10:00:00+0100 host prog[7]: ", and a server's
 # "ERROR 03-04 10:11:12 [core.py:700] " and torch's "E0304 10:11:12.123000 140 torch/a.py:7] "
 _TIME = re.compile(
     r"\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d/\d\d/(?:\d{4}|\d\d) )?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
     r"(?:Z|[+-]\d\d:?\d\d)?\]?"
     r"(?:\s+(?:std(?:out|err) [FP]|[\w.-]{1,64} [\w.-]{1,64}\[\d+\]:))?(?: +|$)"
+    r"|\[\d{4}-\d\d-\d\d \d\d:\d\d\](?: |$)"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,64} \S{1,64}:(?: |$)"
     r"|(?:DEBUG|INFO|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d"
     r" (?:\[[\w./]{1,80}:\d+\]|[\w./]{1,80}:\d+\])(?: |$)"
@@ -70,6 +72,8 @@ _BOX = re.compile(r" {0,12}(?:[│┃|]|╰─>|> ?(?!>)|[+] ?(?=Exception Group
 _RULE = re.compile(r"\s*(?:```\w*|[╭╰┌└├+─━=_-][─━=_+┄ -]{6,}.{0,80}[╮╯┐┘┤+─━=-]?)\s*")
 # " 45%|████▌     | 450/1000 [00:12<00:15, 36.12it/s, loss=0.12]"
 _PROGRESS = re.compile(r"[^%\n]{0,80}\d{1,3}%\|[^|\n]{0,300}\|[^\[\n]{0,60}(?:\[[^\]\n]{0,200}\])?")
+#: The end of one after a step: "1/1000 [00:12<00:15, 36.12it/s".
+_STEP = re.compile(r"\| *[1-9]\d*/\d+ \[\d[^\]\n]{0,40}[\d.](?:it/s|s/it)")
 # "12:" and "12-" of grep -n
 _NUMBERED = re.compile(r" {0,6}(\d{1,8})[:-]")
 #: The beginning of a line that never continues a broken message.
@@ -102,9 +106,13 @@ class NormalizedLog:
     """Neighbouring lines of a log as clean text. Lines of one process are kept together."""
 
     def __init__(self, first: int, data: bytes) -> None:
+        parts = _split(first, data)
         lines = _without_common_time(
-            [line for number, text in _split(first, data) for line in _clean(number, text)]
+            [line for number, text in parts for line in _clean(number, text)]
         )
+        steps = (number for number, text in reversed(parts) if "%|" in text and _STEP.search(text))
+        self.stepped = next(steps, 0)
+        """The number of the last line with a bar that shows a step; 0 if there is none."""
         order = {rank: at for at, rank in enumerate(dict.fromkeys(line.rank for line in lines))}
         if len(order) > 1:
             lines.sort(key=lambda line: order[line.rank])
@@ -113,7 +121,7 @@ class NormalizedLog:
     def with_lines(self, lines: list[LogLine]) -> NormalizedLog:
         """The same log with some of its lines."""
         other = NormalizedLog.__new__(NormalizedLog)
-        other.lines = lines
+        other.lines, other.stepped = lines, self.stepped
         return other
 
     @cached_property

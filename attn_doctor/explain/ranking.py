@@ -89,11 +89,14 @@ class LogEnd(Struct, frozen=True):
         return any(first <= match.line <= last for first, last in lines or ())
 
 
-def log_end(file: str, trace: TraceLog) -> LogEnd:
-    """The exception in which a log ends, or a later line that ends the run in another way."""
+def log_end(file: str, trace: TraceLog, stepped: int = 0) -> LogEnd:
+    """The exception in which a log ends, or a later line that ends the run in another way.
+
+    `stepped`: the line of the last step that a bar shows.
+    """
     message = trace.last_message()
     before, past, unreached = survived(trace), gone_past(trace), _is_unreached(trace)
-    progress = _last(log_signals().progress, trace)
+    progress = max(stepped, _last(log_signals().progress, trace))
     fatal = next(
         (
             line

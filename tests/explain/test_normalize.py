@@ -33,6 +33,7 @@ def texts(data: str) -> list[str]:
         ("(task pid=71) [repeated 3x across cluster] ValueError: x", "ValueError: x"),
         ("2025-11-21T10:00:00.1234567Z ValueError: x", "ValueError: x"),
         ("[2025-11-21 10:00:00,123] ValueError: x", "ValueError: x"),
+        ("[2025-11-21 10:00] ValueError: x", "ValueError: x"),
         ("Nov 21 10:00:00 node7 train[81]: ValueError: x", "ValueError: x"),
         ("2025-11-21T10:00:00.123456789+00:00 stderr F ValueError: x", "ValueError: x"),
         ("2025-11-21T10:00:00+0100 node7 train[81]: ValueError: x", "ValueError: x"),

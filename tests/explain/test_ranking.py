@@ -190,6 +190,14 @@ def test_a_note_on_an_optional_package_is_no_cause_of_a_run_that_goes_on(
     assert bool(explained(log).matches) is claimed
 
 
+def test_a_bar_shows_that_a_run_goes_on(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "package-not-installed", "flash_attn not found, install it")
+    bar = " 45%|####5     | {}/20 [00:11<00:15,  {}it/s]\n"
+    stamp = "[2024-06-11 16:01] "
+    assert not explained(f"{stamp}{NOTE}{stamp}{bar.format(9, '1.76')}").matches
+    assert explained(f"{stamp}{NOTE}{stamp}{bar.format(0, '?')}").matches
+
+
 @pytest.mark.parametrize(("lines", "claimed"), [(0, True), (2, False)], ids=["asked", "goes on"])
 def test_a_traceback_of_a_note_is_no_cause_of_a_run_that_goes_on(
     rule: WriteRule, explained: Explain, lines: int, claimed: bool

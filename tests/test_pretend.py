@@ -315,7 +315,10 @@ def test_another_torch_comes_before_what_is_chosen_for_it() -> None:
         ("gpu=rtx5090,torch=2.6.0+cu124", "no"),
         ("gpu=rtx4090,torch=2.6.0+cu124", "yes"),
         ("gpu=rtx5090,torch=2.7.1+cu126", "no"),
-        ("gpu=rtx5090,torch=2.7.1+cu128", None),
+        ("gpu=rtx5090,torch=2.7.1+cu128", "yes"),
+        ("gpu=rtx5090,torch=2.9.1+cu130", "yes"),
+        ("gpu=gtx1080ti,torch=2.8.0+cu128", "no"),
+        ("gpu=gtx1080ti,torch=2.6.0+cu118", None),
     ],
 )
 def test_the_code_of_windows_wheels(words: str, code: str | None) -> None:

@@ -250,7 +250,8 @@ def _backends(facts: Facts) -> Iterator[Claim]:
 
 def _metadata(facts: Facts) -> Iterator[Claim]:
     damaged = " ".join(f"{one.folder}: {one.reason}" for one in facts.damaged_metadata or ())
-    for name in ("torch", "diffusers", "transformers"):
+    unknown = facts.unreadable_files or facts.python.foreign_home
+    for name in () if unknown else ("torch", "diffusers", "transformers"):
         if getattr(facts, name).installed:
             absent = name == "torch" and "no metadata" in (facts.torch.installation_error or "")
             broken = f"/{name}-" in damaged or absent
@@ -877,6 +878,89 @@ def _removed_metadata(root: Path) -> bool:
     """Remove the metadata of what `_target` installed, as a checkout of sources has none."""
     for path in (root / "other").glob("*.dist-info"):
         shutil.rmtree(path)
+    return True
+
+
+def _dangling(pattern: str) -> Callable[[Path], bool]:
+    """Replace a file or folder by a link to nothing, as a disk that is not there leaves it."""
+
+    def apply(root: Path) -> bool:
+        path = next(site(root).glob(pattern), None)
+        if path is None:
+            return False
+        _remove(path)
+        path.symlink_to("/mnt/gone")
+        return True
+
+    return apply
+
+
+def _first_or_last(name: str, line: str) -> Callable[[Path], bool]:
+    """Let a .pth file add a folder with a user's own module; `{}` in the line is the folder."""
+
+    def apply(root: Path) -> bool:
+        _stray(name)(root)
+        (site(root) / "mine.pth").write_text(line.format(root / "scripts") + "\n")
+        return True
+
+    return apply
+
+
+def _archived(name: str) -> Callable[[Path], bool]:
+    """Put a user's own module into an archive."""
+
+    def apply(root: Path) -> bool:
+        _stray(name)(root)
+        shutil.make_archive(str(root / "archive"), "zip", root / "scripts")
+        return True
+
+    return apply
+
+
+def _compiled_stray(root: Path) -> bool:
+    """Leave the bytecode of a user's own module, without its source."""
+    _stray("inspect")(root)
+    source = root / "scripts" / "inspect.py"
+    python = root / "bin" / "python"
+    subprocess.run([python, "-m", "compileall", "-q", "-b", root / "scripts"], check=True)
+    source.unlink()
+    return True
+
+
+def _of_another_system(system: str, what: str) -> Callable[[Path], bool]:
+    """Install a wheel of another system over that of this one."""
+
+    def apply(root: Path) -> bool:
+        python = root / "bin" / "python"
+        asked = ["--python-platform", system, "--link-mode", "copy", "--reinstall"]
+        _uv("install", "-p", python, "--no-deps", *asked, what)
+        return True
+
+    return apply
+
+
+def _edited(pattern: str, part: str, other: str) -> Callable[[Path], bool]:
+    """Replace text in a file below the root; part is a pattern."""
+
+    def apply(root: Path) -> bool:
+        path = next(root.glob(pattern))
+        text = re.sub(part, other, path.read_text())
+        path.unlink()
+        path.write_text(text)
+        return True
+
+    return apply
+
+
+def _empty_metadata(root: Path) -> bool:
+    (site(root) / "diffusers-0.30.0.dist-info").mkdir()
+    return True
+
+
+def _editable_gone(root: Path) -> bool:
+    """Delete the sources of an editable install."""
+    _editable("transformers")(root)
+    shutil.rmtree(root / "checkout")
     return True
 
 
@@ -1696,6 +1780,55 @@ BREAKAGES = (
         _prefix("diffusers==0.33.1", "huggingface_hub==0.30.2"),
         (("PYTHONPATH", "{root}/scripts"),),
     ),
+    # Listed on 27 November 2026 at 16:56
+    Breakage("inspect.pyc in PYTHONPATH", _compiled_stray, (("PYTHONPATH", "{root}/scripts"),)),
+    Breakage(
+        "queue.py in a folder that a .pth file puts first",
+        _first_or_last("queue", "import sys; sys.path.insert(0, '{}')"),
+    ),
+    Breakage("tokenizers.py in a folder that a .pth file adds", _first_or_last("tokenizers", "{}")),
+    Breakage(
+        "an archive with typing_extensions.py in PYTHONPATH",
+        _archived("typing_extensions"),
+        (("PYTHONPATH", "{root}/archive.zip"),),
+    ),
+    *(
+        Breakage(name, lambda _: True, (variable,))
+        for name, variable in (
+            ("PYTHONOPTIMIZE=2", ("PYTHONOPTIMIZE", "2")),
+            ("TORCH_LOGS of an unknown name", ("TORCH_LOGS", "attention")),
+            ("DIFFUSERS_ATTN_BACKEND of an unknown name", ("DIFFUSERS_ATTN_BACKEND", "sdpa")),
+            ("USE_TORCH=0", ("USE_TORCH", "0")),
+            ("PYTHONPLATLIBDIR=lib64", ("PYTHONPLATLIBDIR", "lib64")),
+            ("LD_BIND_NOW=1", ("LD_BIND_NOW", "1")),
+        )
+    ),
+    Breakage("diffusers as a link to nothing", _dangling("diffusers")),
+    Breakage("torch/lib as a link to nothing", _dangling("torch/lib")),
+    Breakage("libcudart.so.13 as a link to nothing", _dangling("nvidia/cu13/lib/libcudart.so.13")),
+    Breakage("an empty folder of metadata of diffusers too", _empty_metadata),
+    Breakage("an editable transformers whose sources are gone", _editable_gone),
+    Breakage("safetensors for macOS", _of_another_system("macos", "safetensors")),
+    Breakage("regex for Windows", _of_another_system("windows", "regex")),
+    Breakage(
+        "tokenizers for musl", _of_another_system("x86_64-unknown-linux-musl", "tokenizers==0.22.1")
+    ),
+    _overlaid("accelerate==1.2.1"),
+    _overlaid("tokenizers==0.21.4"),
+    Breakage("RECORD of torch empty", _cut("torch-[0-9]*.dist-info/RECORD", 0, "").apply),
+    Breakage(
+        "pyvenv.cfg with another home",
+        _edited("pyvenv.cfg", "(?m)^home = .*$", "home = /opt/gone/bin"),
+    ),
+    Breakage("inspect.py in site-packages", _in_site("inspect.py", b"experiment = 1\n")),
+    Breakage(
+        "sitecustomize.py that ends Python", _in_site("sitecustomize.py", b"raise SystemExit(3)\n")
+    ),
+    Breakage(
+        "METADATA of numpy with a byte order mark",
+        _replaced("numpy-*.dist-info/METADATA", b"", b"\xef\xbb\xbf", "").apply,
+    ),
+    Breakage("usercustomize.py that raises", _in_site("usercustomize.py", b"raise KeyError(1)\n")),
 )
 
 

@@ -248,6 +248,7 @@ def _set_python(facts: Facts, value: str, _: Tables, notes: list[str]) -> Facts:
         headers=old.headers,
         shadowing_modules=(),
         unread_torch="",
+        foreign_home="",
         shadowing_here=False,
         pythonpath_kept="",
         invalid_distributions=(),

@@ -40,7 +40,12 @@ _WITH_TORCH = ("torch", "numpy", "filelock", "typing-extensions")
 
 
 def incomplete(distribution: str | None, facts: Facts) -> str:
-    """Return which damaged or unreadable file an import of a distribution may reach; or empty."""
+    """Return why it is unknown whether a distribution can be imported; empty if nothing is seen.
+
+    An import may reach a damaged or unreadable file, or PYTHONHOME may change all.
+    """
+    if facts.python.foreign_home:
+        return f"PYTHONHOME is {facts.python.foreign_home}"
     for path in facts.unreadable_files or ():
         return f"this user may not read {path}"
     # kernels imports huggingface_hub.

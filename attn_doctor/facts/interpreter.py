@@ -43,6 +43,8 @@ class Python(Struct, frozen=True, kw_only=True):
     unread_torch: str | None = None
     """Folder of this environment with torch for another Python version; empty if torch is read, or
     there is none."""
+    foreign_home: str | None = None
+    """Value of PYTHONHOME if it is not the place of this Python; empty if it is, or not set."""
     site_packages_writable: bool | None = None
     """This user may write to the directory where pip installs packages (`purelib`)."""
     pip: Version | None = None

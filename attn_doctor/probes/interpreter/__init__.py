@@ -141,6 +141,7 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
             if one not in chosen.plain or _holds_metadata(host, one)
         ),
         unread_torch=_unread_torch(host, answer, site),
+        foreign_home=_foreign_home(host, answer),
         site_packages_writable=can_write,
         pip=pip.version if pip else "",
         uv=_uv(host, answer.scripts),
@@ -226,6 +227,14 @@ def _environment(host: Host, answer: Description) -> PythonEnvironment:
     if not answer.reads_pythonpath:
         return "embeddable"
     return "conda" if host.is_dir(host.join(answer.prefix, "conda-meta")) else "system"
+
+
+def _foreign_home(host: Host, answer: Description) -> str:
+    """Return PYTHONHOME if it names another place than this Python's own; empty if not."""
+    home = host.environ.get("PYTHONHOME", "")
+    first = home if host.windows else home.partition(":")[0]
+    own = host.real(first) == host.real(answer.base_prefix)
+    return home if home and answer.reads_pythonpath and not own else ""
 
 
 def _unread_torch(host: Host, answer: Description, site: Site) -> str:

@@ -404,6 +404,16 @@ def test_torch_for_the_python_before_an_upgrade() -> None:
     assert recorded(files, f"{VENV}/bin/python", said=said).unread_torch == ""
 
 
+def test_pythonhome() -> None:
+    """The place of the base Python, as in a virtual environment of it, changes nothing."""
+    said = {"pyvenv": f"{VENV}/pyvenv.cfg", "prefix": VENV}
+    files = {f"{VENV}/pyvenv.cfg": "home = /usr/bin"}
+    for home, found in (("/opt/tool", "/opt/tool"), ("/usr", ""), ("", "")):
+        env = {"PYTHONHOME": home}
+        python = recorded(files, f"{VENV}/bin/python", said=said, env=env)
+        assert python.foreign_home == found
+
+
 def test_user_site() -> None:
     user = ANSWER["user_site"]
     python = recorded({}, said={"site_packages": [user, "/usr/lib/python3/dist-packages"]})

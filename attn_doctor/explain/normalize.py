@@ -52,7 +52,8 @@ _TIME = re.compile(
 # "[ERROR] train.main: ", "| ERROR    | run:main:88 - "
 _LEVEL = re.compile(
     r"(?:- [\w.]{1,80} )?- (?:DEBUG|INFO|ERROR|CRITICAL|FATAL) -(?: [\w.]{1,80} -(?= ))?(?: |$)"
-    r"|\[(?:DEBUG|INFO|ERROR|CRITICAL|FATAL)\](?: [\w.]{1,80}:(?= |$))?(?: |$)"
+    r"|\[(?:DEBUG|INFO|ERROR|CRITICAL|FATAL)\]"
+    r"(?: (?![\w.]{0,75}(?:Error|Exception|Warning):)[\w.]{1,80}:(?= |$))?(?: |$)"
     r"|\| (?:DEBUG|INFO|ERROR|CRITICAL|FATAL) {0,6}\| \S{1,120} -(?: |$)"
     r"|##\[(?:error|debug|command)\]"
 )

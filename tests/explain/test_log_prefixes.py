@@ -107,3 +107,13 @@ def test_an_error_within_an_error_stays_on_its_line() -> None:
 def test_words_about_a_traceback_stay_whole() -> None:
     line = "It prints Traceback (most recent call last): and then stops"
     assert unwrap(line) == (line,)
+
+
+@pytest.mark.parametrize("level", ["[INFO]", "[ERROR]"])
+def test_an_exception_is_no_name_of_a_logger(level: str) -> None:
+    stamp = f"[2024-09-21 18:10:18] {level} "
+    data = "\n".join(stamp + line for line in TRACEBACK.split("\n"))
+    page = NormalizedLog(1, data.encode())
+    assert page.text == TRACEBACK
+    named = NormalizedLog(1, f"{stamp}train.main: started\n".encode())
+    assert named.text.strip() == "started"

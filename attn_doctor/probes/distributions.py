@@ -121,6 +121,8 @@ class Site(Struct, frozen=True, kw_only=True):
     distributions: Distributions
     plain: tuple[str, ...] = ()
     """Those of `folders` that PYTHONPATH adds."""
+    first: tuple[str, ...] = ()
+    """Those of `folders` that are searched before the standard library."""
     prefix: str = ""
     """Root of the examined environment (`sys.prefix`)."""
     python: str = ""
@@ -186,6 +188,7 @@ def scan(
         folders=path.folders,
         distributions=Distributions(host, tuple(found)),
         plain=plain,
+        first=path.first,
         prefix=prefix,
         python=python,
         cache_tag=cache_tag,
@@ -215,6 +218,11 @@ class _ImportPath:
     def folders(self) -> tuple[str, ...]:
         """The folders, each once."""
         return tuple(dict.fromkeys(filter(None, self._entries)))
+
+    @property
+    def first(self) -> tuple[str, ...]:
+        """Those before the standard library."""
+        return tuple(dict.fromkeys(self._entries[: self._entries.index("")]))
 
     def names(self, folder: str) -> tuple[str, ...]:
         """Return the names in a folder; one that cannot be read is a gap."""

@@ -62,6 +62,8 @@ MOST = 3000
 _STATEMENT = (
     r"(?m)^(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]+)|import[ \t]+([^\n#]+))"
 )
+#: Endings of files that an import of a module finds.
+_IMPORTED = ("py", "pyc", "so", "pyd")
 #: Modules of the standard library that a file of this name can hide. Python has others when it
 #: starts, and no framework imports the last ones; many projects have a folder `test`.
 _STDLIB = (
@@ -357,12 +359,18 @@ class Imports:
             package = (
                 known and not dot and "__init__.py" in self._names(self._host.join(folder, name))
             )
-            if known and (end == "py" or package):
+            if known and (end.rpartition(".")[2] in _IMPORTED or package):
                 yield self._host.join(folder, name), module
 
     def _in_front(self, root: str) -> str:
-        """Return what PYTHONPATH has in place of a module that `root` may need."""
-        for folder in self._site.plain:
+        """Return what is imported in place of a module that `root` may need.
+
+        PYTHONPATH names its folder or archive, or a `.pth` file puts the folder first.
+        """
+        for entry in _entries(self._host):
+            if self._host.is_file(entry):
+                return f"PYTHONPATH names the archive {entry}, which attn-doctor does not read"
+        for folder in self._site.first:
             for path, module in self.in_front(folder, root):
                 return f"{path} is imported in place of the module {module}"
         return ""
@@ -619,6 +627,12 @@ def _absolute(source: str, package: str) -> str:
     parts = package.split(".")
     base = parts[: len(parts) - dots + 1]
     return ".".join([*base, *filter(None, [source[dots:]])])
+
+
+def _entries(host: Host) -> list[str]:
+    """Return the entries of PYTHONPATH that are absolute paths."""
+    entries = host.environ.get("PYTHONPATH", "").split(";" if host.windows else ":")
+    return [one for one in entries if one and host.join(host.platform.cwd, one) == one]
 
 
 def _name(requirement: str) -> str:

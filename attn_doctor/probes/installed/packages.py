@@ -188,7 +188,8 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
             or (_without_extension(host, known, path) if not files else "")
             or _cuda_check(host, site, field, one, made.cuda, headers)
         )
-        doubt = "" if failure else imports.doubt(one.name, known.module)
+        elsewhere = _without_metadata(host, site, one, path, came)
+        doubt = "" if failure else imports.doubt(one.name, known.module) or elsewhere
     if doubt:
         gaps.add(f"{field}.import_error", doubt)
     return Package(
@@ -297,6 +298,14 @@ def _hidden(host: Host, one: Distribution, module: str, path: str) -> str:
     own = host.join(one.site, *module.split("."))
     elsewhere = path.endswith(".py") and path != f"{own}.py"
     return f"{path} is imported in its place" if elsewhere and host.is_dir(own) else ""
+
+
+def _without_metadata(host: Host, site: Site, one: Distribution, path: str, came: Origin) -> str:
+    """Return that an import finds sources in PYTHONPATH, which the metadata do not describe."""
+    folders = [folder for folder in site.plain if path.startswith(host.join(folder, ""))]
+    if not folders or one.site in folders or came.source == "editable":
+        return ""
+    return f"{path} is imported, and the metadata of {one.name} are in {one.site}"
 
 
 def _without_extension(host: Host, known: Known, path: str) -> str:

@@ -269,7 +269,7 @@ def _kept(host: Host, folders: set[str]) -> str:
 def _holds_packages(host: Host, folder: str) -> bool:
     """Whether `folder` has modules of one file, packages or metadata of packages."""
     return _holds_metadata(host, folder) or any(
-        name.endswith(".py")
+        name.endswith((".py", ".pyc", ".so", ".pyd"))
         or is_known_module(host, folder, name)
         or ("." not in name and host.is_file(host.join(folder, name, "__init__.py")))
         for name in host.try_list(folder)

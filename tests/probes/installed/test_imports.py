@@ -394,19 +394,35 @@ def test_a_numpy_for_another_python(environment: Environment, tag: str, doubt: b
         assert said.endswith("is made for Python 3.11") == doubt
 
 
+@pytest.mark.parametrize("end", ["py", "pyc", "abi3.so"])
+@pytest.mark.parametrize("by_code", [False, True])
 @pytest.mark.parametrize(("name", "doubt"), [("inspect", True), ("low", True), ("mine", False)])
-def test_a_file_of_pythonpath_in_front_of_a_module(
-    environment: Environment, tmp_path: Path, name: str, doubt: bool
+def test_a_file_in_front_of_a_module(
+    environment: Environment, tmp_path: Path, name: str, doubt: bool, end: str, by_code: bool
 ) -> None:
+    """In a folder of PYTHONPATH, or in one that code of a .pth file puts first."""
     environment.install("top", "low", init="")
     environment.install("low", init="")
     scripts = tmp_path / "scripts"
     scripts.mkdir()
-    (scripts / f"{name}.py").write_text("experiment = 1")
-    folders = (str(scripts), str(environment.site))
+    (scripts / f"{name}.{end}").write_text("experiment = 1")
+    plain = () if by_code else (str(scripts),)
+    if by_code:
+        code = f"import sys; sys.path.insert(0, {str(scripts)!r})\n"
+        (environment.site / "first.pth").write_text(code)
     there = scan(
-        LocalHost(), folders, str(environment.site), Gaps(),
-        python="3.12.3", plain=(str(scripts),),
+        LocalHost(), (*plain, str(environment.site)), str(environment.site), Gaps(),
+        python="3.12.3", plain=plain,
     )  # fmt: skip
     said = Imports(LocalHost(), there, ("top",)).doubt("top", "top")
     assert said.endswith(f"is imported in place of the module {name}") == doubt
+
+
+def test_an_archive_in_pythonpath(
+    environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment.install("top", init="")
+    archive = tmp_path / "low.whl"
+    archive.write_bytes(b"")
+    monkeypatch.setenv("PYTHONPATH", str(archive))
+    assert str(archive) in environment.imports("top").doubt("top", "top")

@@ -355,7 +355,7 @@ def test_torchao_names_the_torch_that_it_needs_in_its_source(source: str, requir
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_file_that_hides_a_package(inside: bool) -> None:
-    """A user's diffusers.py in a folder of PYTHONPATH; a folder there may be a copy that works."""
+    """A user's diffusers.py in a folder of PYTHONPATH; a folder there may work or not."""
     file = "/scripts/diffusers/__init__.py" if inside else "/scripts/diffusers.py"
     host, _ = environment(
         distribution("diffusers", "0.42.1", files=("diffusers/__init__.py",)), {file: "x = 1\n"}
@@ -363,7 +363,7 @@ def test_a_file_that_hides_a_package(inside: bool) -> None:
     there = scan(host, ("/scripts", SITE), "/env", Gaps(), python="3.12.3", plain=("/scripts",))
     found = packages.read(host, there, Gaps())["diffusers"]
     said = "/scripts/diffusers.py is imported in its place"
-    assert found.import_error == ("" if inside else said)
+    assert found.import_error == (None if inside else said)
 
 
 @pytest.mark.parametrize("indented", [False, True])

@@ -312,8 +312,8 @@ def diagnosis_of(
 
     `start`: when the work began, by `time.perf_counter`.
     """
-    rules = library.with_conditions(folders)
-    findings = evaluate_rules(facts, rules, library.harms())
+    rules = library.judging(folders)
+    findings = evaluate_rules(facts, rules, library.harms(), library.whole)
     for finding in findings if _log.wanted else ():
         _log_unknown(finding)
     return Diagnosis(

@@ -95,10 +95,11 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
     `seconds` is left out.
     """
     end = time.monotonic() + seconds
-    site = os.path.dirname(info)
+    site, name = os.path.split(info)
+    record = read_text(os.path.join(info, "RECORD"), _RECORD, cut=True)
     found = []
     folders: dict[str, bool] = {}
-    for path, size in _recorded(read_text(os.path.join(info, "RECORD"), _RECORD, cut=True)):
+    for path, size in _recorded(record, nvidia=name.startswith("nvidia")):
         if time.monotonic() > end:
             break
         place = f"{site}{os.sep}{path}"
@@ -123,40 +124,40 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
     return found
 
 
-def _recorded(record: str) -> list[tuple[str, int]]:
+def _recorded(record: str, *, nvidia: bool) -> list[tuple[str, int]]:
     """Return what a RECORD lists of the files that `_changed_files` looks at, with their sizes.
 
     Ends of names are searched in the whole text: of torch's 14,000 lines one in twenty counts.
     """
     found = []
+    sized = re.compile(r"[^,\n]*,(\d{1,15})\r?(?:\n|\Z)").match
+
+    def listed(stem: str, rest: str, at: int) -> int | None:
+        """Return the size of a file that counts. `at`: what follows its name in `rest`."""
+        if stem[:1] in ("", "/", ".") or "," in stem or "/test" in stem:
+            return None
+        size = sized(rest, at)
+        return int(size[1]) if size else None
+
     # Every sixth line is a source; the others are few.
     before, *parts = record.split(".py,")
     for part in parts:
         stem = before.rpartition("\n")[2]
         before = part
-        # A hash and a size are shorter; a part may hold hundreds of lines.
         counts = stem.count("/") <= 2 or _ATTENTION in stem
-        if counts and (size := _listed(stem, part[:200])) is not None:
+        if counts and (size := listed(stem, part, 0)) is not None:
             found.append((f"{stem}.py", size))
-    if record.startswith("nvidia/") or "\nnvidia/" in record:  # torch's is long, and has none
+    if nvidia:
         wheels = re.findall(r"(?m)^(nvidia/[^,\n]+\.so\.\d+),[^,\n]*,(\d{1,15})\r?$", record)
         found += [(path, int(size)) for path, size in wheels]
     for name in (".pyd" if os.name == "nt" else ".so", "/torch_shm_manager"):
         at = record.find(f"{name},")
         while at >= 0:
             stem, after = record[record.rfind("\n", 0, at) + 1 : at], at + len(name) + 1
-            if (size := _listed(stem, record[after : after + 200])) is not None:
+            if (size := listed(stem, record, after)) is not None:
                 found.append((stem + name, size))
             at = record.find(f"{name},", after)
     return found
-
-
-def _listed(stem: str, rest: str) -> int | None:
-    """Return the size of a file that counts. `rest`: what follows its name in a RECORD."""
-    size = rest.partition("\n")[0].rpartition(",")[2].rstrip("\r")
-    if not size.isdecimal() or len(size) > 15 or stem[:1] in ("", "/", "."):
-        return None
-    return None if "," in stem or "/test" in stem else int(size)
 
 
 #: Processor → its number in the header of an ELF file.

@@ -8,7 +8,7 @@ findings.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from attn_doctor.facts import ELEMENTS, PACKAGES, Facts
@@ -107,11 +107,15 @@ def lookups(rule: Rule, facts: Facts, *, partial: bool = False) -> list[FactLook
 
 
 def evaluate_rules(
-    facts: Facts, rules: Iterable[Rule], harms: Mapping[str, int] | None = None
+    facts: Facts,
+    rules: Iterable[Rule],
+    harms: Mapping[str, int] | None = None,
+    whole: Callable[[Rule], Rule] = lambda rule: rule,
 ) -> tuple[Finding, ...]:
     """Every rule's findings: problems by harm, each with its consequences, then the rest.
 
     `harms`: the rank of causes that do not make a program fail, as `library.harms` gives it.
+    `whole` adds to a rule what only findings say, as `library.whole` does.
     """
     machine = FactLookup(facts)  # it keeps the values that many rules ask for
     findings = []
@@ -119,7 +123,7 @@ def evaluate_rules(
         if not rule.has_conditions:
             continue
         for lookup in lookups(rule, facts) if rule.for_each else (machine,):
-            finding = _finding(rule, lookup)
+            finding = _finding(rule, lookup, whole)
             # Only these can have a cause, or be one.
             about = _packages(rule, lookup) if finding.verdict in _OPEN else frozenset()
             findings.append((rule, finding, about))
@@ -174,7 +178,9 @@ def _on_platform(rule: Rule, facts: Facts) -> bool | None:
     return None if system.wsl is None else system.wsl > 0
 
 
-def _finding(rule: Rule, lookup: FactLookup) -> Finding:
+def _finding(
+    rule: Rule, lookup: FactLookup, whole: Callable[[Rule], Rule] = lambda rule: rule
+) -> Finding:
     verdict = verdict_on(rule, lookup)
     if verdict in (Verdict.OK, Verdict.NOT_APPLICABLE):
         return Finding(
@@ -184,6 +190,7 @@ def _finding(rule: Rule, lookup: FactLookup) -> Finding:
             cause=rule.cause,
             title=rule.title,
         )
+    rule = whole(rule)
     problem = verdict is Verdict.PROBLEM
     # Where no fix is certain to fit, those that may fit are better than none.
     certain, possible = fitting_fixes(rule, lookup) if problem else ((), ())

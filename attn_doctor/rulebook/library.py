@@ -2,8 +2,8 @@
 
 A wheel carries `attn_doctor/_rules/index.jsonl`, one file with every rule parsed and every table,
 so that starting up does not read hundreds of TOML files. Each line is decoded on demand: the rules
-with conditions, what only logs need, and each table. An editable install or a checkout reads
-`rules/` itself.
+with conditions, the words of each, what only logs need, and each table. An editable install or a
+checkout reads `rules/` itself.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from msgspec.structs import replace
 
 from attn_doctor.errors import RuleError
 from attn_doctor.files import DATA, read_bytes
+from attn_doctor.findings import Advisory
 from attn_doctor.rulebook import updates
-from attn_doctor.rulebook.rule import Rule, Symptom, Way
+from attn_doctor.rulebook.conditions import Condition
+from attn_doctor.rulebook.rule import FixFile, Rule, Symptom, Way
 from attn_doctor.toml_files import read_toml
 
 #: The index of rules and tables in a wheel, and in an update.
@@ -33,8 +35,8 @@ PACKAGE = Path(__file__).resolve().parent.parent
 class Index:
     """The prebuilt index: each line is an object with one key.
 
-    `with_conditions` are the rules with conditions, without their symptoms; `reading` is a
-    `_Reading`; each other key is the name of a table.
+    `with_conditions` are the rules with conditions, as far as verdicts need them; the id of such a
+    rule is a `_Words`; `reading` is a `_Reading`; each other key is the name of a table.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -48,18 +50,40 @@ class Index:
             lines[content[start + 2 : name].decode()] = whole[name + 2 : end - 1]
             start = end + 1
         self._reading = lines.pop("reading")
-        self.with_conditions: tuple[Rule, ...] = msgspec.json.decode(
+        self.judging: tuple[Rule, ...] = msgspec.json.decode(
             lines.pop("with_conditions"), type=tuple[Rule, ...]
         )
+        self._words = {rule.id: lines.pop(rule.id) for rule in self.judging}
         self.tables: Mapping[str, Any] = _Tables(lines)
+
+    def whole(self, rule: Rule) -> Rule:
+        """A rule of `judging` with its words, but without its symptoms; any other as it is."""
+        if rule.evidence:
+            return rule
+        return _with_words(rule, msgspec.json.decode(self._words[rule.id], type=_Words))
 
     def rules(self) -> tuple[Rule, ...]:
         """All rules, in the order of their ids."""
         reading = msgspec.json.decode(self._reading, type=_Reading)
-        known = {rule.id: rule for rule in (*self.with_conditions, *reading.rules)}
+        known = {rule.id: rule for rule in (*map(self.whole, self.judging), *reading.rules)}
         for id, (symptoms, ways) in reading.symptoms.items():
             known[id] = replace(known[id], symptoms=symptoms, symptom_ways=ways)
         return tuple(known[id] for id in reading.order)
+
+
+class _Words(Struct, frozen=True, omit_defaults=True):
+    """What a rule says where it finds something. Three in four rules of a check find nothing."""
+
+    why: str = ""
+    evidence: tuple[str, ...] = ()
+    fixes: tuple[FixFile, ...] = ()
+    fix_when: tuple[tuple[Condition, ...], ...] = ()
+    fix_done: tuple[tuple[Condition, ...], ...] = ()
+    advisory: Advisory | None = None
+
+
+def _with_words(rule: Rule, words: _Words) -> Rule:
+    return replace(rule, **{name: getattr(words, name) for name in words.__struct_fields__})
 
 
 class _Reading(Struct):
@@ -126,12 +150,18 @@ def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
     return with_own(rules, folder(), required_sets(), folders)
 
 
-def with_conditions(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
-    """The rules with conditions, as `load` gives them, but perhaps without their symptoms."""
+def judging(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
+    """The rules with conditions, perhaps without their symptoms and what `whole` adds."""
     index = _index() if not folders else None
     if index is not None:
-        return index.with_conditions
+        return index.judging
     return tuple(rule for rule in load(folders) if rule.has_conditions)
+
+
+def whole(rule: Rule) -> Rule:
+    """A rule of `judging` with all that a finding says."""
+    index = _index()
+    return rule if index is None else index.whole(rule)
 
 
 @cache
@@ -192,13 +222,18 @@ def build_index(rules: Path) -> bytes:
         )
         for rule in read_folder(rules)
     ]
-    bare = [replace(rule, symptoms=(), symptom_ways=()) for rule in used if rule.has_conditions]
+    judged = [rule for rule in used if rule.has_conditions]
+    bare = [_with_words(replace(one, symptoms=(), symptom_ways=()), _Words()) for one in judged]
+    words = {
+        one.id: _Words(**{name: getattr(one, name) for name in _Words.__struct_fields__})
+        for one in judged
+    }
     reading = _Reading(
         rules=tuple(rule for rule in used if not rule.has_conditions),
         symptoms={one.id: (one.symptoms, one.symptom_ways) for one in used if one.has_conditions},
         order=tuple(rule.id for rule in used),
     )
-    parts = {"with_conditions": bare, "reading": reading, **read_tables(rules)}
+    parts = {"with_conditions": bare, **words, "reading": reading, **read_tables(rules)}
     return b"\n".join(msgspec.json.encode({name: part}) for name, part in parts.items())
 
 

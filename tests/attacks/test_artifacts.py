@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -124,10 +125,11 @@ def test_a_hundred_thousand_files_end(doctor: Attack, tmp_path: Path) -> None:
 
 
 def test_two_names_that_a_file_system_may_not_tell_apart(tmp_path: Path) -> None:
-    """On macOS and Windows `A` and `a` are one file: the digest of each is checked before."""
+    """On macOS and Windows `A` and `a` are one file, and the second one is refused."""
     room = tmp_path / "room"
     room.mkdir()
     made = artifact(tmp_path / "a.attn", {"a": GOOD, "A": GOOD}, [member("a"), member("A")])
-    extract(made, head(made), room)
+    with contextlib.suppress(ArtifactError):
+        extract(made, head(made), room)
     assert {path.read_bytes() for path in room.iterdir()} == {DATA}
     assert len(os.listdir(room)) in (1, 2)

@@ -61,7 +61,7 @@ def test_a_script_has_the_size_of_a_script(tmp_path: Path, name: str) -> None:
 
 def test_branches_may_be_nested(tmp_path: Path) -> None:
     path = tmp_path / "run.bat"
-    path.write_text("python main.py --use-sage-attention\n" + "if x (\n" * 18_000)
+    path.write_bytes(b"python main.py --use-sage-attention\n" + b"if x (\n" * 18_000)
     with at_most(10):
         assert kinds.read(path).format == "comfyui"
 

@@ -184,6 +184,7 @@ def test_a_damaged_list_is_left_alone(doctor: Attack, cache: Path, make: Maker, 
     assert len(list(listed.parent.iterdir())) == 5
 
 
+@pytest.mark.symlinks
 def test_a_link_in_the_place_of_the_trash_is_not_followed(cache: Path, make: Maker) -> None:
     outside = cache.parent / "outside"
     outside.mkdir()
@@ -220,6 +221,7 @@ HOLD = (
 )
 
 
+@pytest.mark.posix
 def test_a_lock_that_is_taken_after_the_plan_stays(
     cache: Path, make: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

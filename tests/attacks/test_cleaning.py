@@ -142,6 +142,7 @@ QUICK = ("check text", "check json", "check github", "check junit", "check markd
 ALL = tuple(name for name, _ in commands())
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize(
     "command",
     [pytest.param(one, marks=() if one in QUICK else pytest.mark.attack) for one in ALL],

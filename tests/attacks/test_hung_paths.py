@@ -261,6 +261,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach, "left_out", {})
 
 
+@pytest.mark.posix
 def test_a_dead_folder_is_found_and_refused(
     tmp_path: Path, hung: Hung, forgetful: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +282,7 @@ def test_a_dead_folder_is_found_and_refused(
     assert variables == {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)}
 
 
+@pytest.mark.posix
 def test_no_function_of_python_touches_a_dead_folder(
     tmp_path: Path, hung: Hung, forgetful: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +309,7 @@ def test_no_function_of_python_touches_a_dead_folder(
     shutil.rmtree(tmp_path / "link", ignore_errors=True)
 
 
+@pytest.mark.posix
 def test_a_dead_mount_is_found_although_nothing_names_it(hung: Hung, forgetful: None) -> None:
     hung.hang()
     assert reach.look({}, []) == ()

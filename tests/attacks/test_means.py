@@ -11,12 +11,14 @@ import pytest
 from tests.attacks.means import STRANGER, Attack
 
 
+@pytest.mark.posix
 def test_a_run_answers_with_its_own_home(doctor: Attack, home: Path) -> None:
     run = doctor("--version").answered(0)
     assert run.stdout.startswith("attn-doctor ")
     assert f"{home}/.triton" in doctor("cache", "status", "--format", "json").answered(0).stdout
 
 
+@pytest.mark.posix
 def test_a_run_that_hangs_is_killed(doctor: Attack) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         doctor("--version", seconds=0.5, prefix=["sh", "-c", "exec sleep 9"])

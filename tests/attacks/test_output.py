@@ -182,6 +182,7 @@ def test_the_job_summary_is_whole_or_as_before(doctor: Attack, full_disk: Path) 
     assert summary.read_text() == "of an earlier step\n" * 200
 
 
+@pytest.mark.posix
 def test_a_private_file_stays_private(doctor: Attack, tmp_path: Path) -> None:
     target = tmp_path / "report"
     target.write_text("old")
@@ -210,6 +211,7 @@ def test_a_trap_of_another_user_is_not_written_through(
     assert victim.read_text() == "export PATH\n"
 
 
+@pytest.mark.posix
 def test_output_goes_into_a_pipe_of_the_shell(doctor: Attack, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("AssertionError: Torch not compiled with CUDA enabled\n")
@@ -307,6 +309,7 @@ def _listing(folder: Path) -> list[tuple[str, int, int]]:
     )
 
 
+@pytest.mark.posix
 def test_a_command_that_changes_something_stops_if_its_plan_cannot_be_shown(
     doctor: Attack, tmp_path: Path
 ) -> None:
@@ -322,6 +325,7 @@ def test_a_command_that_changes_something_stops_if_its_plan_cannot_be_shown(
     assert sorted(kernel.iterdir()) == before
 
 
+@pytest.mark.posix
 def test_a_pipe_that_does_not_wait_gets_everything(tmp_path: Path, doctor: Attack) -> None:
     """Node leaves the pipes of its children without waiting: writes fail while they are full."""
     script = (

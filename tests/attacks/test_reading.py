@@ -53,6 +53,7 @@ def test_a_nul_in_a_path_is_an_error_of_the_file() -> None:
         files.read_bytes("a\0b", 100)
 
 
+@pytest.mark.symlinks
 def test_a_link_is_followed_only_where_that_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     (tmp_path / "link").symlink_to(tmp_path / "file")

@@ -103,19 +103,24 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
         if time.monotonic() > end:
             break
         place = f"{site}{os.sep}{path}"
-        folder = os.path.dirname(place)
+        folder = path.rpartition("/")[0]
         if folder not in folders:
             # Python lists a folder before it imports from it.
-            folders[folder] = os.access(folder, os.R_OK | os.X_OK) or not os.path.exists(folder)
+            whole = os.path.dirname(place)
+            folders[folder] = os.access(whole, os.R_OK | os.X_OK) or not os.path.exists(whole)
+        readable = folders[folder]
         try:
-            have = os.stat(place).st_size
+            seen = os.stat(place)
+            have = seen.st_size
+            # Most files may be read by everybody: no need to ask.
+            readable = readable and (seen.st_mode & 0o444 == 0o444 or os.access(place, os.R_OK))
         except (FileNotFoundError, NotADirectoryError):
             have = -1
         except PermissionError:
             have = -4
         except (OSError, ValueError):  # a name may hold a NUL
             continue
-        if have == -4 or (have >= 0 and not (folders[folder] and os.access(place, os.R_OK))):
+        if have == -4 or (have >= 0 and not readable):
             found.append((path, -4))
         elif have != size:
             found.append((path, have if have < size else -3))

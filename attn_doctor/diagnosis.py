@@ -312,7 +312,7 @@ def diagnosis_of(
 
     `start`: when the work began, by `time.perf_counter`.
     """
-    rules = library.judging(folders)
+    rules = library.bare(folders)
     findings = evaluate_rules(facts, rules, library.harms(), library.whole)
     for finding in findings if _log.wanted else ():
         _log_unknown(finding)

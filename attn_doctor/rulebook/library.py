@@ -50,14 +50,14 @@ class Index:
             lines[content[start + 2 : name].decode()] = whole[name + 2 : end - 1]
             start = end + 1
         self._reading = lines.pop("reading")
-        self.judging: tuple[Rule, ...] = msgspec.json.decode(
+        self.bare: tuple[Rule, ...] = msgspec.json.decode(
             lines.pop("with_conditions"), type=tuple[Rule, ...]
         )
-        self._words = {rule.id: lines.pop(rule.id) for rule in self.judging}
+        self._words = {rule.id: lines.pop(rule.id) for rule in self.bare}
         self.tables: Mapping[str, Any] = _Tables(lines)
 
     def whole(self, rule: Rule) -> Rule:
-        """A rule of `judging` with its words, but without its symptoms; any other as it is."""
+        """A rule of `bare` with its words, but without its symptoms; any other as it is."""
         if rule.evidence:
             return rule
         return _with_words(rule, msgspec.json.decode(self._words[rule.id], type=_Words))
@@ -65,7 +65,7 @@ class Index:
     def rules(self) -> tuple[Rule, ...]:
         """All rules, in the order of their ids."""
         reading = msgspec.json.decode(self._reading, type=_Reading)
-        known = {rule.id: rule for rule in (*map(self.whole, self.judging), *reading.rules)}
+        known = {rule.id: rule for rule in (*map(self.whole, self.bare), *reading.rules)}
         for id, (symptoms, ways) in reading.symptoms.items():
             known[id] = replace(known[id], symptoms=symptoms, symptom_ways=ways)
         return tuple(known[id] for id in reading.order)
@@ -150,16 +150,16 @@ def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
     return with_own(rules, folder(), required_sets(), folders)
 
 
-def judging(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
+def bare(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
     """The rules with conditions, perhaps without their symptoms and what `whole` adds."""
     index = _index() if not folders else None
     if index is not None:
-        return index.judging
+        return index.bare
     return tuple(rule for rule in load(folders) if rule.has_conditions)
 
 
 def whole(rule: Rule) -> Rule:
-    """A rule of `judging` with all that a finding says."""
+    """A rule of `bare` with all that a finding says."""
     index = _index()
     return rule if index is None else index.whole(rule)
 
@@ -222,11 +222,11 @@ def build_index(rules: Path) -> bytes:
         )
         for rule in read_folder(rules)
     ]
-    judged = [rule for rule in used if rule.has_conditions]
-    bare = [_with_words(replace(one, symptoms=(), symptom_ways=()), _Words()) for one in judged]
+    evaluated = [rule for rule in used if rule.has_conditions]
+    bare = [_with_words(replace(one, symptoms=(), symptom_ways=()), _Words()) for one in evaluated]
     words = {
         one.id: _Words(**{name: getattr(one, name) for name in _Words.__struct_fields__})
-        for one in judged
+        for one in evaluated
     }
     reading = _Reading(
         rules=tuple(rule for rule in used if not rule.has_conditions),

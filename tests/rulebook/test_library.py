@@ -63,7 +63,7 @@ def test_the_index_holds_the_same_rules_without_their_examples() -> None:
     )
     assert all(len(rule.symptom_ways) == len(rule.symptoms) for rule in index.rules())
     expected = [rule.id for rule in rules if rule.has_conditions]
-    assert [rule.id for rule in index.judging] == expected
+    assert [rule.id for rule in index.bare] == expected
     assert dict(index.tables) == msgspec.to_builtins(read_tables(folder()))
     assert len(rules) > 100
 
@@ -71,7 +71,7 @@ def test_the_index_holds_the_same_rules_without_their_examples() -> None:
 def test_rules_from_the_index_find_the_same_as_those_from_the_files() -> None:
     index = Index(built_index())
     packed = {rule.id: rule for rule in index.rules()}
-    judged = {rule.id: rule for rule in index.judging}
+    bare = {rule.id: rule for rule in index.bare}
     seen = set()
     for rule in whole_rules():
         for example in rule.examples:
@@ -79,11 +79,10 @@ def test_rules_from_the_index_find_the_same_as_those_from_the_files() -> None:
             findings = evaluate_rule(packed[rule.id], facts)
             assert findings == evaluate_rule(rule, facts)
             if rule.has_conditions:
-                bare = [judged[rule.id]]
-                assert not bare[0].fixes
-                assert evaluate_rules(facts, bare, None, index.whole) == evaluate_rules(
-                    facts, [rule]
-                )
+                wordless = bare[rule.id]
+                assert not wordless.fixes
+                from_index = evaluate_rules(facts, [wordless], None, index.whole)
+                assert from_index == evaluate_rules(facts, [rule])
             seen |= {finding.verdict for finding in findings}
     assert seen == set(Verdict)
 

@@ -5,6 +5,9 @@ Imported by each check that finds a problem, so it does not make a plan, which t
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity
 from attn_doctor.shell.commands import attn_doctor, shell_lines, split_assignments
@@ -54,11 +57,23 @@ def _by_attn_doctor(finding: Finding, facts: Facts) -> bool:
     if fix is None or not fix.rule or not fix.run:
         return False
     commands = [split_assignments(argv)[1] for argv in fix.run]
-    return all(
-        words[:1] == ("pip",)
-        and words[1:2] in (("install",), ("uninstall",))
-        and not conda_named(words, facts)
+    others = [words for words in commands if words[:1] != ("pip",)]
+    return len(others) < len(commands) and all(
+        words[1:2] in (("install",), ("uninstall",)) and not conda_named(words, facts)
+        if words[:1] == ("pip",)
+        else deletes_metadata(words, facts)
         for words in commands
+    )
+
+
+def deletes_metadata(argv: Sequence[str], facts: Facts) -> bool:
+    """It deletes the metadata of a distribution, in the environment that `fix` makes a copy of."""
+    inside = os.path.join(facts.python.prefix or os.devnull, "")
+    return (
+        len(argv) == 3
+        and (argv[0], argv[1]) == ("rm", "-r")
+        and argv[2].startswith(inside)
+        and argv[2].endswith(".dist-info")
     )
 
 

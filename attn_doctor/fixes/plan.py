@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity
 from attn_doctor.fixes import conda
+from attn_doctor.fixes.next_command import deletes_metadata
 from attn_doctor.fixes.pip_arguments import (
     PipCall,
     conflict,
@@ -118,7 +119,7 @@ def _step(finding: Finding, fix: Fix, facts: Facts, *, named: bool) -> Step:
         stale=_stale(fix.clears, facts),
         packages=tuple(packages),
         rank=_rank(finding.rule, packages, fix.exports),
-        undoable=kind in ("install", "build"),
+        undoable=kind in ("install", "build") or _removes_only_metadata(fix.run, facts),
         better=tuple(f"{one.title}: {one.manual}" if one.manual else one.title for one in better),
         alternatives=tuple(others),
     )
@@ -131,6 +132,12 @@ def _kind(fix: Fix, calls: Sequence[PipCall | None]) -> Kind:
     if not fix.run:
         return "variables"
     return "install" if all(calls) else "command"
+
+
+def _removes_only_metadata(run: Sequence[tuple[str, ...]], facts: Facts) -> bool:
+    """Beside pip's commands it deletes metadata in the environment, of which a copy is made."""
+    others = [argv for argv in run if not pip_call(argv)]
+    return 0 < len(others) < len(run) and all(deletes_metadata(argv, facts) for argv in others)
 
 
 def _blocked_by(step: Step, facts: Facts, *, named: bool) -> str:

@@ -640,10 +640,15 @@ def test_a_command_that_only_one_may_run() -> None:
         (_fix(manual="x"), "manual", False),
         (_fix("ldconfig"), "command", False),
         (_fix("pip install a", "ldconfig"), "command", False),
+        (_fix("rm -r /venv/lib/a-1.dist-info", "pip install a"), "command", True),
+        (_fix("rm -r /venv/lib/a-1.dist-info"), "command", False),
+        (_fix("rm -r /venv/lib/a", "pip install a"), "command", False),
+        (_fix("rm -r /usr/lib/a-1.dist-info", "pip install a"), "command", False),
     ],
 )
 def test_the_kind_of_a_step(fix: Fix, kind: str, undoable: bool) -> None:
-    (step,) = _planned(_finding("a/a", fix)).steps
+    facts = replace(H100, python=replace(H100.python, prefix="/venv"))
+    (step,) = _planned(_finding("a/a", fix), facts=facts).steps
     assert (step.kind, step.undoable) == (kind, undoable)
 
 

@@ -121,7 +121,7 @@ def _after(step: Step, facts: Facts, plan: Plan, terminal: Terminal) -> Iterator
     for one in step.stale:
         size = f" ({_size(one.bytes)})" if one.bytes else ""
         yield from _labelled("stale", f"{one.kind} cache {one.path}{size}", terminal)
-    if step.kind == "command" and not step.blocked_by:
+    if step.kind == "command" and not step.undoable and not step.blocked_by:
         yield from _labelled("undo", "this step cannot be undone", terminal)
     for other in step.better:
         yield from _labelled("better", f"by hand: {in_text(other, facts)}", terminal)

@@ -67,6 +67,11 @@ def problems(diagnosis: Diagnosis) -> list[Problem]:
     return sorted(shown, key=lambda one: (one.finding.rule not in FIRST, -one.severity.rank))
 
 
+def as_shown(diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis with its root problems alone, joined and in the order in which they appear."""
+    return replace(diagnosis, findings=tuple(one.finding for one in problems(diagnosis)))
+
+
 def joined(findings: Iterable[Finding]) -> list[tuple[Finding, str]]:
     """Findings without those that say the same of other subjects, each with all subjects."""
     return [(same[0], _subjects(same)) for _, same in _same(findings)]

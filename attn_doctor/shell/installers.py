@@ -47,8 +47,9 @@ def obstacle(facts: Facts) -> str:
         return "the interpreter to install for is unknown; name it with --python"
     if python.externally_managed:
         return (
-            f"{where} belongs to the system's package manager (PEP 668), where pip must not"
-            " install; make an environment (`python3 -m venv`) and name it with --python"
+            f"{where} belongs to the system's package manager (PEP 668), so attn-doctor"
+            " installs nothing there; make an environment (`python3 -m venv`) and name it with"
+            " --python"
         )
     if python.site_packages_writable is False:
         site = (python.site_packages or (where,))[0]

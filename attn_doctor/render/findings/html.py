@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from attn_doctor.findings import Diagnosis, Severity
 from attn_doctor.fixes.next_command import next_commands, without_index
 from attn_doctor.render.findings.summary import blocks, caveats, header
-from attn_doctor.render.grouping import Problem, counts, problems, rules_for, tally, unchecked
+from attn_doctor.render.grouping import (
+    Problem,
+    as_shown,
+    counts,
+    problems,
+    rules_for,
+    tally,
+    unchecked,
+)
 from attn_doctor.render.html.elements import (
     Html,
     block,
@@ -73,7 +81,7 @@ def _next(diagnosis: Diagnosis) -> Iterator[Html]:
     errors, warnings, _ = counts(diagnosis)
     if not (errors or warnings):
         return
-    commands = next_commands(diagnosis)
+    commands = next_commands(as_shown(diagnosis))
     if first := without_index(diagnosis, commands):
         yield tag("p", prose(first))
     if commands:

@@ -11,6 +11,7 @@ from attn_doctor.render.definition_list import fix_lines, labelled, titled
 from attn_doctor.render.findings.summary import blocks, caveats, opening
 from attn_doctor.render.grouping import (
     Problem,
+    as_shown,
     counts,
     has_part,
     plural,
@@ -324,7 +325,7 @@ def _next_steps(diagnosis: Diagnosis, terminal: Terminal) -> Iterator[str]:
     if errors or warnings:
         from attn_doctor.fixes.next_command import next_commands, without_index
 
-        commands = next_commands(diagnosis)
+        commands = next_commands(as_shown(diagnosis))
         if first := without_index(diagnosis, commands):
             yield from terminal.wrap(first, 0)
         label = "Next, on such a machine:" if diagnosis.facts.simulated else "Next:"

@@ -11,7 +11,6 @@ import re
 import threading
 from collections.abc import Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
@@ -128,20 +127,20 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     }
 
 
-#: The imports of each environment, which several probes ask about.
-_IMPORTS: WeakKeyDictionary[Distributions, Imports] = WeakKeyDictionary()
+#: The imports of the environment that was asked about last: several probes ask.
+_LATEST: list[tuple[Distributions, Imports]] = []
 _LOCK = threading.Lock()
 
 
 def imports_of(host: Host, site: Site) -> Imports:
     """Return the imports of torch and of the known packages; they are examined once."""
     with _LOCK:
-        if site.distributions not in _IMPORTS:
+        if not _LATEST or _LATEST[0][0] is not site.distributions:
             found = (_distribution(site, known) for known in PACKAGES.values())
             roots = ("torch", "triton", *(one.name for one in found if one is not None))
             outdating = ("torchao",) if _asks_for_newer_torch(host, site) else ()
-            _IMPORTS[site.distributions] = Imports(host, site, roots, outdating)
-        return _IMPORTS[site.distributions]
+            _LATEST[:] = [(site.distributions, Imports(host, site, roots, outdating))]
+        return _LATEST[0][1]
 
 
 def compiled(host: Host, site: Site) -> Iterator[Modules]:

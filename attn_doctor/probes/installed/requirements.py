@@ -42,11 +42,11 @@ def required(
 
 
 def _concerns(line: str, wanted: Callable[[str], bool], extras: tuple[str, ...]) -> bool:
-    name = re.match(r"[\w.-]+", line)
-    if name is None or not wanted(normal_name(name[0])):
-        return False
     # Most lines of large packages belong to extras and are skipped without parsing.
-    return bool(extras) or "extra ==" not in line or " or " in line
+    if not extras and "extra ==" in line and " or " not in line:
+        return False
+    name = re.match(r"[\w.-]+", line)
+    return name is not None and wanted(normal_name(name[0]))
 
 
 def _environment(host: Host, site: Site) -> dict[str, str]:

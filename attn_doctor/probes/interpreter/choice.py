@@ -21,7 +21,7 @@ from attn_doctor.host import Host, expand
 from attn_doctor.probes.interpreter.layout import behind_shim, torch_of
 
 #: Names of environments in a project's folder, then those in portable builds such as ComfyUI's.
-_FOLDERS = (".venv", "venv", "env")
+_FOLDERS = (".venv", "venv", "env", ".pixi/envs/default")
 _PORTABLE = ("python_embeded", "python_embedded")
 _BASE = ("base", "root")
 
@@ -141,7 +141,7 @@ def _upwards(host: Host) -> Iterator[str]:
 
 def _in_folder(host: Host, folder: str, name: str) -> Iterator[Choice]:
     """Yield the interpreter of the environment `name` in `folder`, if it is one."""
-    root = host.join(folder, name)
+    root = host.join(folder, *name.split("/"))
     if name in _FOLDERS and not (
         host.is_file(host.join(root, "pyvenv.cfg")) or host.is_dir(host.join(root, "conda-meta"))
     ):

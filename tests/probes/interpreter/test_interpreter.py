@@ -103,6 +103,13 @@ def test_a_venv_further_up() -> None:
     assert chosen_on(cwd=f"{PROJECT}/src/deep", folders=[f"{PROJECT}/src/deep"]) == expected
 
 
+def test_the_environment_of_a_pixi_project() -> None:
+    root = f"{PROJECT}/.pixi/envs/default"
+    files = {f"{root}/conda-meta/history": ""}
+    found = machine(files, programs=[f"{root}/bin/python"], python=OURS, cwd=PROJECT)
+    assert pick(found, "").path == f"{root}/bin/python"
+
+
 def test_what_is_installed_goes_into_the_environment_of_the_project() -> None:
     """Also where that has no torch, and another Python on PATH has."""
     files = {f"{PROJECT}/.venv/pyvenv.cfg": "home = /usr/bin\n"}

@@ -902,6 +902,20 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
             "mha",
             3,
         ),
+        # A radial mask fails, and only the name of its function says whose it is.
+        (
+            (f'{HEAD}  File "/x/attn_mask.py", line 276, in SpargeSageAttnBackend\n    k=key[:n],\n'
+            "RuntimeError: CUDA error: an illegal memory access was encountered"),
+            "sparge",
+            4,
+        ),
+        (("pip list\ntransformer_engine failed to import with exception libcudnn_adv.so.9: cannot"
+         " open shared object file: No such file"), "transformer-engine", 2),
+        ("[TensorRT-LLM][WARNING] Fall back to unfused MHA for data_type = e4m3 in sm_89.",
+         "tensorrt-llm", 1),
+        (("[TM][FATAL] kernels/attention/decoding.cu(34): Check failed: kernel No decoding kernel"
+         " found: decode_d256_f16_gs4"), "lmdeploy", 1),
+        ("Tesla V100\nLLVM ERROR: Failed to compute parent layout for slice layout.", "triton", 2),
     ],
 )  # fmt: skip
 def test_a_failure_that_few_lines_show(
@@ -927,6 +941,11 @@ def test_a_failure_that_few_lines_show(
             f'{HEAD}  File "{SITE}/diffusers/models/attention_processor.py", line 1, in __call__\n'
             "    query = attn.to_q(hidden_states)\n"
             "RuntimeError: CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasGemmEx`"
+        ),
+        "main.py: error: unrecognized arguments: --force-enable-xformers",
+        (
+            "ERROR: dependency conflicts: a 1.0 requires flash-attn==2.8, but you have 2.6\n"
+            "Successfully installed flash-attn-2.6.3"
         ),
     ],
 )

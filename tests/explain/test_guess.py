@@ -361,6 +361,14 @@ def test_an_assembler_is_shown_at_its_first_error(guessed: Callable[[str], Guess
     assert (found.component, found.line) == ("flashinfer", 2)
 
 
+def test_an_assembler_that_fails_is_no_failure_on_the_gpu(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    found = guessed("`ptxas` failed with error code 4294967295\n`ptxas` stderr:\n")
+    assert found is not None
+    assert (found.component, found.kind) == ("triton", "compile")
+
+
 def test_a_failed_test_is_shown_at_its_exception(guessed: Callable[[str], Guess | None]) -> None:
     found = guessed(
         "____ test_attn[64-True] ____\n\n    def forward(self):\n>       return call(q)\n\n"

@@ -85,6 +85,7 @@ setup() {
         pefile pyelftools junitparser "${packages[@]}" ||
         missing "wheels for aarch64 cannot be fetched"
     echo "$here" >"$site/attn-doctor.pth"
+    inside / ldconfig # its cache, which a script of libc6 makes
 }
 
 case "$command" in

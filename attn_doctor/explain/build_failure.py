@@ -34,7 +34,7 @@ _COMPILER = re.compile(
     r"(?:\.(?:cu|cuh|cpp|cc|c|h|hpp|hip)[:(]\d+[:),\d ]*|^\s*"
     r"|\b(?:nvcc|clang|gcc|g\+\+|ld|LINK) ?:? )"
     r"(?:fatal )?error(?: [A-Z]+\d+)?: (?!command |subprocess)|\bnvcc fatal\b"
-    r"|\bptxas \S+, line \d+; (?:error|fatal) *:"
+    r"|\bptxas \S+, line \d+; (?:error|fatal) *:|^\s*CMake Error at "
 )
 _BUILD_LINES = 400
 

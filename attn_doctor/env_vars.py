@@ -118,6 +118,8 @@ VARIABLES: dict[str, str] = {
     "TRITON_F32_DEFAULT": "Precision of Triton's float32 products: ieee, tf32, tf32x3.",
     "DISABLE_PTXAS_OPT": "1 turns ptxas optimisation off, which makes kernels slow.",
     # Attention packages and frameworks
+    "USE_TORCH": "Whether Diffusers uses torch; AUTO by default.",
+    "USE_TF": "1 lets Diffusers take torch for absent.",
     "DIFFUSERS_ATTN_BACKEND": "Attention backend of Diffusers; native by default.",
     "DIFFUSERS_ATTN_CHECKS": "1 makes Diffusers check tensors before each attention call.",
     "DIFFUSERS_TRUST_REMOTE_KERNELS": "true lets Diffusers load kernels of any publisher.",

@@ -46,6 +46,8 @@ class Torch(Struct, frozen=True, kw_only=True):
     import_doubt: str | None = None
     """Why an import of it may fail: it reaches a package that is installed in another version than
     required; empty if no reason was found. `import_error` is then unknown."""
+    unknown_log: str | None = None
+    """A name in TORCH_LOGS that this torch does not know; empty if it knows all."""
     lost_plugin: str | None = None
     """Package of a device backend that `import torch` loads and does not find; empty if none."""
     source: Origin | None = None

@@ -185,6 +185,7 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
             _hidden(host, one, known.module, path)
             or imports.error(one.name, known.module)
             or (_without_extension(host, known, path) if not files else "")
+            or (_variables(host, path) if field == "diffusers" else "")
             or _cuda_check(host, site, field, one, made.cuda, headers)
         )
         elsewhere = _without_metadata(host, site, one, path, came)
@@ -297,6 +298,25 @@ def _hidden(host: Host, one: Distribution, module: str, path: str) -> str:
     own = host.join(one.site, *module.split("."))
     elsewhere = path.endswith(".py") and path != f"{own}.py"
     return f"{path} is imported in its place" if elsewhere and host.is_dir(own) else ""
+
+
+#: Values that Diffusers takes for yes.
+_YES = ("1", "ON", "YES", "TRUE")
+
+
+def _variables(host: Host, path: str) -> str:
+    """Return which variable stops the import of Diffusers' dispatcher; empty if none does."""
+    file = host.join(path, "models", "attention_dispatch.py")
+    backend = host.environ.get("DIFFUSERS_ATTN_BACKEND", "")
+    if not host.is_file(file):
+        return ""
+    if backend and not host.try_grep(file, f' = "{backend}"'):
+        return f"DIFFUSERS_ATTN_BACKEND is {backend}, which this release does not know"
+    torch, other = (host.environ.get(name, "AUTO").upper() for name in ("USE_TORCH", "USE_TF"))
+    if torch in (*_YES, "AUTO") and other not in _YES:
+        return ""
+    reads = host.try_grep(host.join(path, "utils", "import_utils.py"), 'os.environ.get("USE_TORCH"')
+    return "USE_TORCH or USE_TF lets it take torch for absent" if reads else ""
 
 
 def _without_metadata(host: Host, site: Site, one: Distribution, path: str, came: Origin) -> str:

@@ -8,6 +8,7 @@ file; `derived.torch_wheels` looks it up by release.
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 from msgspec import Struct
@@ -58,6 +59,9 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     plugin = _plugin(host, site, path)
     lost = plugin is not None and not site.module(host, plugin.module)
     failure = imports.error("torch", "torch") or symbols
+    log = _unknown_log(host, site, path)
+    if log and not failure:
+        failure = f"TORCH_LOGS names {log}, which this torch does not know"
     if plugin is not None and lost and not failure:
         failure = f"it loads {plugin.module} for {plugin.package}, which is not installed"
     doubt = "" if failure else imports.doubt("torch", "torch")
@@ -80,6 +84,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             ),
             import_error=None if doubt else failure,
             import_doubt=doubt,
+            unknown_log=log,
             lost_plugin=plugin.package if plugin is not None and lost else "",
             source=came.source,
             from_pythonpath=_from_pythonpath(host, site, path),
@@ -93,6 +98,21 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             **_demands(host, site, one, gaps),
         )
     }
+
+
+def _unknown_log(host: Host, site: Site, path: str) -> str:
+    """Return a name in TORCH_LOGS that is neither a log of torch nor a module; empty if none."""
+    asked = host.environ.get("TORCH_LOGS", "")
+    file = host.join(path, "_logging", "_registrations.py")
+    text = host.try_read(file, 1 << 20) if asked and path else ""
+    names = (one.strip().lstrip("+-") for one in asked.split(",") if text)
+    return next((one for one in names if not _logs(host, site, text, one)), "")
+
+
+def _logs(host: Host, site: Site, text: str, name: str) -> bool:
+    """Whether torch may know the log; of a name with dots this is not looked up."""
+    known = f'"{name}"' in text or name in sys.stdlib_module_names
+    return known or not name.isidentifier() or bool(site.module(host, name))
 
 
 class _Plugin(Struct, frozen=True):

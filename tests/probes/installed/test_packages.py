@@ -381,3 +381,26 @@ def test_flash_attn_imports_an_extension_that_is_not_there(indented: bool, amd: 
     found, _ = read(part, environ=environ)
     said = f"{name} imports flash_attn_2_cuda, which is not installed"
     assert found["flash_attn"].import_error == ("" if amd else said)
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, ""),
+        ({"DIFFUSERS_ATTN_BACKEND": "flash"}, ""),
+        ({"DIFFUSERS_ATTN_BACKEND": "sdpa"}, "DIFFUSERS_ATTN_BACKEND is sdpa"),
+        ({"USE_TORCH": "auto"}, ""),
+        ({"USE_TORCH": "0"}, "USE_TORCH or USE_TF lets it take torch for absent"),
+        ({"USE_TF": "1"}, "USE_TORCH or USE_TF lets it take torch for absent"),
+    ],
+)
+def test_variables_that_stop_diffusers(environ: dict[str, str], said: str) -> None:
+    """Each was seen with diffusers 0.38.0 or 0.42.1."""
+    texts = {
+        "diffusers/models/attention_dispatch.py": '    FLASH = "flash"\n',
+        "diffusers/utils/import_utils.py": 'USE_TORCH = os.environ.get("USE_TORCH", "AUTO")\n',
+    }
+    found, _ = read(distribution("diffusers", "0.42.1", texts=texts), environ=environ)
+    error = found["diffusers"].import_error
+    assert error is not None
+    assert error.partition(", which")[0] == said

@@ -102,6 +102,7 @@ def test_wheel_from_pypi() -> None:
         foreign_library="",
         foreign_fault="",
         foreign_variable="",
+        unknown_log="",
         lost_plugin="",
         source="index",
         from_pypi=True,
@@ -161,6 +162,28 @@ def test_a_backend_of_another_package(loads: str, there: bool, lost: str) -> Non
     assert found.lost_plugin == lost
     assert bool(found.import_error) is bool(lost)
     assert (found.import_error is None) is there
+
+
+@pytest.mark.parametrize(
+    ("asked", "unknown"),
+    [
+        ("", ""),
+        ("+dynamo,-aot", ""),
+        ("torch._dynamo,inspect", ""),
+        ("dynamo,attention", "attention"),
+    ],
+)
+def test_a_log_that_torch_does_not_know(asked: str, unknown: str) -> None:
+    """Seen with torch 2.13.0 and TORCH_LOGS=attention."""
+    logs = 'register_log("dynamo", ["torch._dynamo"])\nregister_log("aot", [])\n'
+    found, _ = read(
+        package("2.13.0+cpu"),
+        distribution("torch", "2.13.0+cpu"),
+        {f"{SITE}/torch/_logging/_registrations.py": logs},
+        environ={"TORCH_LOGS": asked},
+    )
+    assert found.unknown_log == unknown
+    assert bool(found.import_error) is bool(unknown)
 
 
 def test_old_metadata_with_brackets() -> None:

@@ -377,7 +377,7 @@ def _ordered(findings: list[Finding], harms: Mapping[str, int]) -> tuple[Finding
     def badness(finding: Finding) -> tuple[bool, int, int, bool]:
         note = finding.severity is Severity.INFO
         harm = harms.get(finding.cause, _FAILS)
-        return note, harm, -finding.severity.rank, not _installs_torch(finding)
+        return note, harm, -finding.severity.rank, not note and not _installs_torch(finding)
 
     worst = {
         finding.rule: badness(finding)

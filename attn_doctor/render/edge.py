@@ -60,7 +60,7 @@ class Edge:
     def write(self, text: str, *, commands: bool = False) -> int:
         """Write a page. `commands`: it consists of commands of a CI service."""
         if self._said:
-            text = _in_language(text, self.stream)
+            text = _in_width(_in_language(text, self.stream), self.stream)
         return self.stream.write(safe(text, styled=self._styled, commands=commands))
 
     def writelines(self, lines: list[str]) -> None:
@@ -91,6 +91,19 @@ def _in_language(text: str, stream: TextIO) -> str:
     except (ImportError, AttnDoctorError):  # this may be the message about it
         return text
     return "\n".join(say(line, language).replace(AS_IT_IS, "") for line in text.split("\n"))
+
+
+def _in_width(text: str, stream: TextIO) -> str:
+    """A message in lines of the terminal's width. Commands in it stay whole."""
+    if not (text.startswith("attn-doctor: ") and stream.isatty()):
+        return text
+    try:
+        from attn_doctor.render.terminal import Terminal
+    except ImportError:  # this may be the message about it
+        return text
+    terminal = Terminal(width=Terminal.of(stream).width)
+    rows = (row for line in text.splitlines() for row in terminal.wrap(line, 0) or [""])
+    return "".join(f"{row}\n" for row in rows)
 
 
 def _is_styled(stream: TextIO) -> bool:

@@ -924,6 +924,9 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
         (("[TM][FATAL] kernels/attention/decoding.cu(34): Check failed: kernel No decoding kernel"
          " found: decode_d256_f16_gs4"), "lmdeploy", 1),
         ("Tesla V100\nLLVM ERROR: Failed to compute parent layout for slice layout.", "triton", 2),
+        ("AttributeError: module 'transformer_engine' has no attribute 'pytorch'",
+         "transformer-engine", 1),
+        ("pass 2\nAssertion `n >= div_ceil(kv_len, CTA_K) * CTA_K' failed.", "sage", 2),
     ],
 )  # fmt: skip
 def test_a_failure_that_few_lines_show(

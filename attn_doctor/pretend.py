@@ -151,8 +151,9 @@ def _set_memory(facts: Facts, value: str, _: Tables, notes: list[str]) -> Facts:
 def _set_driver(facts: Facts, value: str, tables: Tables, notes: list[str]) -> Facts:
     """Set a working driver of a version, or of a branch: then the first that runs its CUDA."""
     firsts = (str(row.get(facts.system.os, "")) for row in tables["drivers"]["major"])
-    first = next((one for one in firsts if one.startswith(f"{value}.")), f"{value}.0")
-    version = _version("driver", value if "." in value else first)
+    other = value if "." in value else f"{value}.0"
+    first = next((one for one in firsts if one.startswith(f"{value}.")), other)
+    version = _version("driver", first)
     notes.append(f"driver {value}")
     return replace(
         facts,

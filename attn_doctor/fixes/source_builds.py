@@ -280,10 +280,13 @@ def _home(facts: Facts, obstacles: list[str], doubts: list[str]) -> str:
     if build.compatible_toolkit is None and build.nvcc is None:
         doubts.append("it is unknown which CUDA toolkits are installed")
         return ""
-    obstacles.append(
-        f"there is no complete CUDA {torch.cuda_major} toolkit"
-        f" (`{attn_doctor('fix', '--cuda-home', facts=facts)}` names the one to install, and how)"
-    )
+    if (torch.cuda_major or 0) >= 13 and facts.system.os in ("linux", "windows"):
+        how = f"`{attn_doctor('fix', '--cuda-home', '--install', facts=facts)}` installs one"
+    else:  # NVIDIA's wheels contain no compiler
+        how = (
+            f"`{attn_doctor('fix', '--cuda-home', facts=facts)}` names the one to install, and how"
+        )
+    obstacles.append(f"there is no complete CUDA {torch.cuda_major} toolkit ({how})")
     return ""
 
 

@@ -72,8 +72,7 @@ class Distributions:
         try:
             head = self._host.head(path)
         except FileNotFoundError:
-            names = self._host.try_list(one.info)
-            return "METADATA is missing" if names and "METADATA" not in names else ""
+            return "METADATA is missing" if self._lists_no_metadata(one.info) else ""
         except PermissionError:
             return ""
         except OSError as error:
@@ -87,6 +86,12 @@ class Distributions:
         fields = self.headers(one)
         absent = [name for name in ("Name", "Version") if name not in fields]
         return f"METADATA has no {' and no '.join(absent)}" if absent else ""
+
+    def _lists_no_metadata(self, info: str) -> bool:
+        try:
+            return "METADATA" not in self._host.list(info)
+        except OSError:
+            return False
 
     def headers(self, one: Distribution, file: str = "METADATA") -> dict[str, list[str]]:
         """Return the header lines of a metadata file by name, without the long description."""

@@ -47,9 +47,14 @@ def _damaged(site: Site) -> Iterator[DamagedMetadata]:
     for one in site.distributions.all:
         reason = site.distributions.damage(one) if one.name in known else ""
         if reason:
-            yield DamagedMetadata(
-                package=one.name, version=one.version, folder=one.info, reason=reason
+            # Beside a good copy that one's release is kept.
+            others = (
+                other.version
+                for other in site.distributions.copies(one.name)
+                if other.site == one.site and not site.distributions.damage(other)
             )
+            version = next(others, one.version)
+            yield DamagedMetadata(package=one.name, version=version, folder=one.info, reason=reason)
 
 
 def _duplicates(host: Host, site: Site) -> Iterator[Duplicate]:

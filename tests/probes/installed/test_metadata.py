@@ -91,6 +91,13 @@ def test_damaged_metadata() -> None:
     )
 
 
+def test_an_empty_folder_beside_good_metadata() -> None:
+    """`importlib.metadata` can find it first. Installed again is the release that is there."""
+    folder = f"{SITE}/diffusers-0.30.0.dist-info"
+    (found,) = look(installed("diffusers-0.38.0"), SITE, folders=(folder,))["damaged_metadata"]
+    assert (found.version, found.folder) == ("0.38.0", folder)
+
+
 def test_folders_that_cannot_be_read() -> None:
     gaps = Gaps()
     gaps.add("python.distribution_count", "/x cannot be read: Permission denied")

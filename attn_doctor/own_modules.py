@@ -69,6 +69,15 @@ class _Loader(SourceFileLoader):
 
     compiled: str
 
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """A module with the attributes that Python else asks for one by one."""
+        module = ModuleType(spec.name)
+        known = {"__loader__": self, "__package__": spec.parent, "__spec__": spec}
+        module.__dict__.update(known, __file__=spec.origin, __cached__=spec.cached)
+        if spec.submodule_search_locations is not None:
+            module.__path__ = spec.submodule_search_locations
+        return module
+
     def get_code(self, fullname: str) -> CodeType | None:
         try:
             with open(self.compiled, "rb", buffering=0) as file:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from msgspec import Struct
 
@@ -192,7 +192,7 @@ def _closer(one: str, other: str) -> bool:
     return theirs.op in ("<=", "<") and mine.op in ("<=", "<") and (version < bound or same)
 
 
-class _Split(NamedTuple):
+class _Split(Struct, frozen=True):
     """One clause of a specifier, as written."""
 
     op: str
@@ -319,7 +319,7 @@ def _clauses(specifier: str) -> tuple[_Clause, ...] | None:
         split = _split(part)
         if split is None:
             return None
-        op, text, family = split
+        op, text, family = split.op, split.text, split.family
         plain = _is_release(text)
         if (family or op not in _ORDERS) and not plain:
             return None

@@ -36,6 +36,18 @@ def test_every_module_is_found_where_python_finds_it() -> None:
             assert getattr(found, field) == getattr(expected, field), (name, field)
 
 
+@pytest.mark.parametrize("name", ["attn_doctor.api", "attn_doctor.facts"])
+def test_a_module_has_the_attributes_that_python_gives(name: str) -> None:
+    found = own_modules.Finder().find_spec(name, [str(PACKAGE)])
+    expected = PathFinder.find_spec(name, [str(PACKAGE)])
+    assert found is not None
+    assert expected is not None
+    ours = vars(importlib.util.module_from_spec(found))
+    theirs = vars(importlib.util.module_from_spec(expected))
+    own = {"__loader__": found.loader, "__spec__": found}
+    assert ours == {**theirs, **own}
+
+
 def test_other_modules_are_left_to_python() -> None:
     finder = own_modules.Finder()
     assert finder.find_spec("json", None) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
@@ -156,6 +157,16 @@ class Explanation(Struct, frozen=True, kw_only=True):
         if self.matches:
             return Outcome.CAUSE
         return Outcome.NOTHING if self.guess is None else Outcome.COMPONENT
+
+    def facts_for(self, match: RankedCause) -> Facts:
+        """The facts for its commands; none changes this machine if this machine refutes the cause.
+
+        An interpreter that the log names stays.
+        """
+        named = any(fact.fact == "python.path" for fact in self.log_facts)
+        if match.confirmation is not Confirmation.NO or named:
+            return self.facts
+        return replace(self.facts, python=replace(self.facts.python, path=None))
 
     @property
     def differences(self) -> tuple[LogFact, ...]:

@@ -288,6 +288,18 @@ def test_an_unknown_fact_is_named_with_its_gap(rule: WriteRule, explained: Expla
     assert explained("no kernel", gap).matches[0].reason == "its files cannot be read"
 
 
+def test_no_command_is_for_a_machine_that_refutes_the_cause(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "torch-cpu-only", "no kernel", tail="[when]\nall = ['torch.build == \"cpu\"']")
+    python = Python(path="/venv/bin/python")
+    for build, path in (("cpu", "/venv/bin/python"), ("cuda", None)):
+        found = explained(
+            "no kernel", Facts(python=python, torch=Torch(installed=True, build=build))
+        )
+        assert found.facts_for(found.matches[0]).python.path == path
+
+
 def test_an_excluded_rule_names_the_value(rule: WriteRule, explained: Explain) -> None:
     rule("a/b", "torch-cpu-only", "no kernel", tail="[when]\nall = ['torch.build == \"cpu\"']")
     found = explained("no kernel", Facts(torch=Torch(installed=True, build="cuda"))).matches[0]

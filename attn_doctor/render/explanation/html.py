@@ -55,7 +55,7 @@ def _verdict(found: Explanation) -> Html:
 
 def _cause(match: RankedCause, found: Explanation) -> Iterator[Html]:
     yield tag("p", prose(match.why, found.facts))
-    yield from fixes(match.fixes, found.facts)
+    yield from fixes(match.fixes, found.facts_for(match))
     cause = f"`{match.cause}`, {confidence_in_words(match.confidence)}"
     yield pairs([("check", [verdict(match, found)]), ("cause", [cause])])
     yield tag("p", prose("Rule"), Html(" "), rule_names((match.rule, *match.also)), class_="muted")

@@ -39,7 +39,7 @@ def _match(one: RankedCause, found: Explanation) -> dict[str, Any]:
         "reason": one.reason,
         "title": one.title,
         "why": one.why,
-        "fixes": [fix(written, found.facts) for written in one.fixes],
+        "fixes": [fix(written, found.facts_for(one)) for written in one.fixes],
         **page_of(one.rule),
     }
 

@@ -44,7 +44,7 @@ def _match(match: RankedCause, found: Explanation) -> Iterator[str]:
         yield f"- page: <{address}>"
     yield f"- evidence: {' · '.join(f'<{link}>' for link in match.evidence)}"
     yield ""
-    yield from fix_lines(match.fixes, found.facts)
+    yield from fix_lines(match.fixes, found.facts_for(match))
 
 
 def _guess(guess: Guess, found: Explanation) -> Iterator[str]:

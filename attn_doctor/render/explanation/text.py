@@ -64,7 +64,7 @@ def _first(
     yield from (terminal.style(line, "bold") for line in title[1:])
     yield from terminal.wrap(clean(match.why), 2)
     yield from labelled("check", verdict(match, found), terminal)
-    yield from fix_lines(match.fixes[:_FIXES], found.facts, terminal)
+    yield from fix_lines(match.fixes[:_FIXES], found.facts_for(match), terminal)
     yield from labelled(
         "cause",
         f"{match.cause}, {confidence_in_words(match.confidence)}  [{rules}]",

@@ -266,9 +266,9 @@ class Host:
         """Return files that the RECORD of a package lists and that differ.
 
         Each with its size, or -1 if it is gone, -2 if it is compiled for another processor, -3 if
-        it is longer, -4 if this user may not read it. `info` is the package's metadata folder, in
-        site-packages. Only files that an import may execute count. OSError: the package has no
-        RECORD.
+        it is longer, -4 if this user may not read it, -5 if it is compiled for another system.
+        `info` is the package's metadata folder, in site-packages. Only files that an import may
+        execute count. OSError: the package has no RECORD.
         """
         answer = self.ask("changed_files", info, seconds)
         return tuple((str(path), int(size)) for path, size in answer)

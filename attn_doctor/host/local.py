@@ -89,10 +89,10 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
     """Return files that RECORD in the folder `info` lists and that differ.
 
     Each with its size, or -1 if it is gone, -2 if it is compiled for another processor, -3 if it is
-    longer, -4 if this user may not read it, or not list its folder. Only files count that an import
-    may execute: compiled modules, sources at most two folders deep, those of torch's attention, and
-    torch's helper program. Files of tests do not count, which people delete. What is not read after
-    `seconds` is left out.
+    longer, -4 if this user may not read it, or not list its folder, -5 if it is compiled for
+    another system. Only files count that an import may execute: compiled modules, sources at most
+    two folders deep, those of torch's attention, and torch's helper program. Files of tests do not
+    count, which people delete. What is not read after `seconds` is left out.
     """
     end = time.monotonic() + seconds
     site, name = os.path.split(info)
@@ -124,9 +124,15 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
             found.append((path, -4))
         elif have != size:
             found.append((path, have if have < size else -3))
-        elif not path.endswith(".py") and _for_another_processor(place):
-            found.append((path, -2))
-    return found
+        elif not path.endswith(".py") and (others := _made_for_others(place)):
+            found.append((path, others))
+    return [*found, *_of_windows(record)]
+
+
+def _of_windows(record: str) -> list[tuple[str, int]]:
+    """Return a compiled module for Windows, where the RECORD lists none for this system."""
+    module = None if os.name == "nt" or ".so," in record else re.search(_WINDOWS, record)
+    return [] if module is None else [(module[1], -5)]
 
 
 def _recorded(record: str, *, nvidia: bool) -> list[tuple[str, int]]:
@@ -169,20 +175,23 @@ def _recorded(record: str, *, nvidia: bool) -> list[tuple[str, int]]:
 _PROCESSORS = {"x86_64": 62, "aarch64": 183}
 
 
-def _for_another_processor(path: str) -> bool:
-    """Whether an ELF file names another processor than this one; False if that is unknown."""
+#: A compiled module of Windows in a RECORD.
+_WINDOWS = r"(?m)^([^,\n]+\.pyd),"
+#: How compiled files of macOS and of Windows begin.
+_OF_OTHERS = (b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
+
+
+def _made_for_others(path: str) -> int:
+    """Return -2 for an ELF file for another processor, -5 for a file of another system, else 0."""
     own = _PROCESSORS.get(os.uname().machine) if hasattr(os, "uname") else None
     try:
         head = read_bytes(path, 20, cut=True)
     except OSError:
-        return False
+        return 0
+    if head[:4] != b"\x7fELF":
+        return -5 if sys.platform == "linux" and head.startswith(_OF_OTHERS) else 0
     number = int.from_bytes(head[18:20], "little")
-    return (
-        head[:4] == b"\x7fELF"
-        and own is not None
-        and number in _PROCESSORS.values()
-        and (number != own)
-    )
+    return -2 if own is not None and number in _PROCESSORS.values() and number != own else 0
 
 
 def _danger(

@@ -146,7 +146,7 @@ def _incomplete(host: Host, changed: _Changed) -> Iterator[IncompletePackage]:
 
 
 #: A negative size → what it means.
-_WORDS = {-1: "gone", -2: "for another processor"}
+_WORDS = {-1: "gone", -2: "for another processor", -5: "for another system"}
 #: What Git writes into a file where two changes meet.
 _CONFLICT = "<<<<<<< "
 

@@ -179,3 +179,18 @@ def test_a_file_that_this_user_may_not_read(
     first = site / "diffusers/models/__init__.py" if name == "diffusers/models" else path
     assert said["unreadable_files"] == (str(first),)
     assert not said["incomplete_packages"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at files of other systems on Linux")
+@pytest.mark.parametrize("macos", [False, True])
+def test_an_extension_for_another_system(site: Path, macos: bool) -> None:
+    """Wheels that `--platform`, or a copy of a folder, brings to Linux."""
+    path = site / "diffusers/_C.so"
+    record = site / "diffusers-0.42.1.dist-info" / "RECORD"
+    if macos:
+        path.write_bytes(b"\xcf\xfa\xed\xfe" + path.read_bytes()[4:])
+    else:
+        record.write_text(record.read_text().replace("_C.so", "_C.cp312-win_amd64.pyd"))
+        path.rename(site / "diffusers/_C.cp312-win_amd64.pyd")
+    name = "_C.so" if macos else "_C.cp312-win_amd64.pyd"
+    assert found(site) == [(f"diffusers/{name}", "for another system", 1)]

@@ -293,10 +293,11 @@ def test_no_command_is_for_a_machine_that_refutes_the_cause(
 ) -> None:
     rule("a/b", "torch-cpu-only", "no kernel", tail="[when]\nall = ['torch.build == \"cpu\"']")
     python = Python(path="/venv/bin/python")
-    for build, path in (("cpu", "/venv/bin/python"), ("cuda", None)):
-        found = explained(
-            "no kernel", Facts(python=python, torch=Torch(installed=True, build=build))
-        )
+    for torch, path in (
+        (Torch(installed=True, build="cpu"), "/venv/bin/python"),
+        (Torch(installed=True, build="cuda"), None),
+    ):
+        found = explained("no kernel", Facts(python=python, torch=torch))
         assert found.facts_for(found.matches[0]).python.path == path
 
 

@@ -194,6 +194,8 @@ def _merged_steps(steps: Iterable[Step]) -> list[Step]:
 
 def _merge(one: Step, other: Step) -> Step | None:
     """One step for two, or None if that is impossible."""
+    if joined := _as_one_command(one, other):
+        return joined
     if one.kind != other.kind or (one.kind == "manual" and one.manual != other.manual):
         return None
     run = one.run
@@ -217,6 +219,31 @@ def _merge(one: Step, other: Step) -> Step | None:
         stale=tuple(dict.fromkeys((*one.stale, *other.stale))),
         better=tuple(dict.fromkeys((*one.better, *other.better))),
         alternatives=tuple(dict.fromkeys((*one.alternatives, *other.alternatives))),
+        rank=min(one.rank, other.rank),
+    )
+
+
+def _as_one_command(one: Step, other: Step) -> Step | None:
+    """One step for what two subjects of a problem need; None for other steps.
+
+    `check` prints it as one command too.
+    """
+    same = one.rules == other.rules and one.fixes[0].title == other.fixes[0].title
+    runs = [*one.run, *other.run]
+    plain = len(runs) == 2 and all(
+        argv[:2] == ("pip", "install") and not any(word.startswith("-") for word in argv)
+        for argv in runs
+    )
+    if not (same and plain and one.kind == other.kind == "install"):
+        return None
+    if one.exports or other.exports or {*one.packages} & {*other.packages}:
+        return None  # pip refuses two requirements of one package
+    return replace(
+        one,
+        title=one.fixes[0].title,
+        run=((*runs[0], *runs[1][2:]),),
+        fixes=(*one.fixes, *other.fixes),
+        packages=tuple(sorted({*one.packages, *other.packages})),
         rank=min(one.rank, other.rank),
     )
 

@@ -652,6 +652,18 @@ def test_the_kind_of_a_step(fix: Fix, kind: str, undoable: bool) -> None:
     assert (step.kind, step.undoable) == (kind, undoable)
 
 
+def test_what_several_subjects_need_is_one_command() -> None:
+    runs = ("pip install numpy", "pip install pillow>=9", "pip install numpy<2")
+    first, second, again = (replace(_finding("a/a", _fix(run)), subject=run) for run in runs)
+    other = _finding("b/b", _fix("pip install regex"))
+    (both, alone) = _planned(first, second, other).steps
+    assert both.run == (("pip", "install", "numpy", "pillow>=9"),)
+    assert (both.title, both.packages) == ("t", ("numpy", "pillow"))
+    assert alone.run == (("pip", "install", "regex"),)
+    # pip refuses two requirements of one package in one command.
+    assert all(len(step.packages) == 1 for step in _planned(first, again).steps)
+
+
 def test_only_caches_that_exist_become_stale() -> None:
     facts = replace(
         H100,

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from attn_doctor.facts import ELEMENTS, PACKAGES, Facts
 from attn_doctor.findings import FIRST, Because, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.requirement import combined
@@ -194,6 +196,9 @@ def _finding(
     problem = verdict is Verdict.PROBLEM
     # Where no fix is certain to fit, those that may fit are better than none.
     certain, possible = fitting_fixes(rule, lookup) if problem else ((), ())
+    fixes = [fill_fix(rule, index, lookup) for index in certain or possible]
+    if not certain:
+        fixes = [_by_hand_if_it_removes(fix) for fix in fixes]
     when = rule.when
     return Finding(
         rule=rule.id,
@@ -208,7 +213,7 @@ def _finding(
             *(lookup.because(line, fault=False) for line in when.none),
         ),
         context=tuple(map(lookup.because, rule.applies.lines)),
-        fixes=tuple(fill_fix(rule, index, lookup) for index in certain or possible),
+        fixes=tuple(fixes),
         backends=rule.backends,
         evidence=rule.evidence,
         advisory=rule.advisory,
@@ -231,6 +236,12 @@ def fitting_fixes(rule: Rule, lookup: FactLookup, log: str = "") -> tuple[list[i
         if truth is not False and not _is_for_another_system(rule.fixes[index], lookup):
             (certain if truth else possible).append(index)
     return certain, possible
+
+
+def _by_hand_if_it_removes(fix: Fix) -> Fix:
+    """A fix that only may fit: whether a package is to be removed then, a person decides."""
+    removes = any("uninstall" in argv for argv in fix.run)
+    return replace(fix, safety=Safety.MANUAL) if removes else fix
 
 
 #: Programs that exist on one system only.

@@ -398,6 +398,22 @@ def test_two_lower_bounds_become_one(write: Write, expected: str, word: str) -> 
     assert fix.run == (("pip", "install", word),)
 
 
+def test_a_fix_that_only_may_fit_removes_nothing_by_itself(write: Write) -> None:
+    """Whether it fits is unknown here, and `fix` applies no fix for a person."""
+    removal = """
+[[fix]]
+title  = "Remove it"
+safety = "ask"
+run    = [["pip", "uninstall", "-y", "x"]]
+when   = ['xformers.built_cuda == "12.8"']
+"""
+    rule = write("a/fix", CPU + removal)
+    (sure,) = fixed(rule, xformers={"built_cuda": "12.8"})
+    (unsure,) = fixed(rule)
+    assert (sure.safety, unsure.safety) == ("ask", "manual")
+    assert unsure.run == sure.run
+
+
 def test_a_fix_names_its_rule_its_number_and_what_it_promises(write: Write) -> None:
     second = '[[fix]]\ntitle = "T"\nsafety = "auto"\nmanual = "Do it."\n'
     rule = write("a/fix", FIX + second + "done = ['torch.build == \"cuda\"']\n")

@@ -83,6 +83,8 @@ class Distributions:
         # The character that replaces invalid bytes may be in the file itself.
         if "\0" in text or (strange and strange > len(self._host.try_grep(path, "\ufffd"))):
             return "METADATA is not text in UTF-8"
+        if text.startswith("\ufeff"):
+            return "METADATA begins with a byte order mark"
         fields = self.headers(one)
         absent = [name for name in ("Name", "Version") if name not in fields]
         return f"METADATA has no {' and no '.join(absent)}" if absent else ""

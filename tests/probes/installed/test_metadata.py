@@ -91,6 +91,13 @@ def test_damaged_metadata() -> None:
     )
 
 
+def test_a_byte_order_mark() -> None:
+    """Python's parser then sees no header at all."""
+    files = {f"{SITE}/numpy-2.4.0.dist-info/METADATA": "\ufeff" + HEAD}
+    (found,) = look(files, SITE)["damaged_metadata"]
+    assert found.reason == "METADATA begins with a byte order mark"
+
+
 def test_an_empty_folder_beside_good_metadata() -> None:
     """`importlib.metadata` can find it first. Installed again is the release that is there."""
     folder = f"{SITE}/diffusers-0.30.0.dist-info"

@@ -85,7 +85,10 @@ setup() {
         pefile pyelftools junitparser "${packages[@]}" ||
         missing "wheels for aarch64 cannot be fetched"
     echo "$here" >"$site/attn-doctor.pth"
-    inside / ldconfig # its cache, which a script of libc6 makes
+    # Scripts of packages make these: the loader's cache, and certificates, which pip reads at its start.
+    inside / ldconfig
+    install -D -m 644 "$("${PYTHON:-python3}" -c 'from pip._vendor.certifi import where; print(where())')" \
+        "$system/etc/ssl/certs/ca-certificates.crt"
 }
 
 case "$command" in

@@ -85,7 +85,7 @@ def test_eval_in_the_shell_itself(machine: Machine, shell: str) -> None:
     }  # fmt: skip
     ran = subprocess.run(
         [str(shutil.which(shell)), "-c", f'eval "$({command})"; env'],
-        env=environ, capture_output=True, text=True, timeout=60, check=False, cwd="/",
+        env=environ, capture_output=True, text=True, timeout=600, check=False, cwd="/",
     )  # fmt: skip
     found = ran.stdout.splitlines()
     assert f"CUDA_HOME={machine.toolkit}" in found, ran.stderr

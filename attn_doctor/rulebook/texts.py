@@ -13,7 +13,8 @@ from attn_doctor.rulebook.conditions import Condition, Lookup, show
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 
 #: `{torch.version}` in a rule's text or command.
-PLACEHOLDER = r"\{([a-z_]\w*(?:\.\w+)+)\}"
+# A fact without a group is named here, since other words in braces are not facts.
+PLACEHOLDER = r"\{([a-z_]\w*(?:\.\w+)+|unreadable_files)\}"
 
 # With a machine's values
 

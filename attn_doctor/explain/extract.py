@@ -165,7 +165,8 @@ _CAPABILITY = (
     r"with CUDA capability sm_(\d+)|your GPU has capability \((\d+), (\d+)\)"
     r"|of (?:cuda|CUDA) capability (\d+)\.(\d+)|Unsupported CUDA architecture: sm_?(\d+)"
     r"|Value 'sm_(\d+)a?' is not defined|for 'sm_(\d+)a?'"
-    r"|[Cc]ompute [Cc]apability:? (\d{1,2})\.(\d)\b(?! (?:or|and) )"
+    # "Make sure you GPUs with compute capability 8.9." says what is wanted.
+    r"|(?<!GPUs with )[Cc]ompute [Cc]apability:? (\d{1,2})\.(\d)\b(?! (?:or|and) )"
 )
 _GPU = (
     r"(?:NVIDIA |GeForce |Tesla |(?=Quadro )|GPU \d: )"

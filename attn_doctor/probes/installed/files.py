@@ -49,7 +49,8 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     listed = [(one, host.try_list(one.info)) for one in chosen]
     # A folder of metadata that cannot be listed says nothing.
     without = [one for one, names in listed if names and "RECORD" not in names]
-    changed = _changed(host, [one for one in chosen if one not in without])
+    # Of two metadata in one folder, one lists the files of a version that was replaced.
+    changed = _changed(host, [one for one in chosen if one not in without and _single(site, one)])
     return {
         "unreadable_files": (*folders, *_unreadable(host, changed)),
         "incomplete_packages": (
@@ -87,6 +88,10 @@ def _numpy(host: Host, site: Site) -> Iterator[IncompletePackage]:
         yield IncompletePackage(
             package="numpy", version="", file="numpy/__init__.py", reason="gone", files=1
         )
+
+
+def _single(site: Site, one: Distribution) -> bool:
+    return sum(other.site == one.site for other in site.distributions.copies(one.name)) < 2
 
 
 def _denied(ask: Callable[[str], object], path: str) -> bool:

@@ -232,9 +232,10 @@ def _environment(host: Host, answer: Description) -> PythonEnvironment:
 def _foreign_home(host: Host, answer: Description) -> str:
     """Return PYTHONHOME if it names another place than this Python's own; empty if not."""
     home = host.environ.get("PYTHONHOME", "")
+    if not home or not answer.reads_pythonpath:
+        return ""
     first = home if host.windows else home.partition(":")[0]
-    own = host.real(first) == host.real(answer.base_prefix)
-    return home if home and answer.reads_pythonpath and not own else ""
+    return "" if host.real(first) == host.real(answer.base_prefix) else home
 
 
 def _unread_torch(host: Host, answer: Description, site: Site) -> str:

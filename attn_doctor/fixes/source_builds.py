@@ -286,7 +286,7 @@ def _home(facts: Facts, obstacles: list[str], doubts: list[str]) -> str:
         how = (
             f"`{attn_doctor('fix', '--cuda-home', facts=facts)}` names the one to install, and how"
         )
-    obstacles.append(f"there is no complete CUDA {torch.cuda_major} toolkit ({how})")
+    obstacles.append(f"a complete CUDA {torch.cuda_major} toolkit is missing ({how})")
     return ""
 
 

@@ -163,6 +163,13 @@ def test_a_gpu_that_a_message_only_mentions_is_not_a_fact(log: str) -> None:
     assert extracted(log)[0].gpus is None
 
 
+def test_a_capability_that_is_wanted_is_not_the_machine_s() -> None:
+    facts, _ = extracted(
+        "SM89 kernel is not available. Make sure you GPUs with compute capability 8.9."
+    )
+    assert not facts.gpus
+
+
 def test_a_build_that_pypi_has_too_may_come_from_it() -> None:
     facts, _ = extracted("torch 2.7.1+cu126")
     assert facts.torch.from_pypi is None

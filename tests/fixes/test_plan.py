@@ -295,7 +295,7 @@ def test_builds_are_blocked_where_they_cannot_succeed() -> None:
         "needs 12.3 or later": replace(
             OLDER, build=replace(H100.build, version="12.1", cuda_major=12)
         ),
-        "no complete CUDA 13 toolkit": replace(
+        "a complete CUDA 13 toolkit is missing": replace(
             H100, build=replace(H100.build, nvcc="", cuda_major=None, compatible_toolkit="")
         ),
         "no C++ compiler": replace(H100, cxx=Program(path="")),

@@ -49,8 +49,8 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     listed = [(one, host.try_list(one.info)) for one in chosen]
     # A folder of metadata that cannot be listed says nothing.
     without = [one for one, names in listed if names and "RECORD" not in names]
-    # Of two metadata in one folder, one lists the files of a version that was replaced.
-    changed = _changed(host, [one for one in chosen if one not in without and _single(site, one)])
+    changed = _changed(host, [one for one in chosen if one not in without])
+    changed = _certain(host, site, changed)
     return {
         "unreadable_files": (*folders, *_unreadable(host, changed)),
         "incomplete_packages": (
@@ -90,10 +90,6 @@ def _numpy(host: Host, site: Site) -> Iterator[IncompletePackage]:
         )
 
 
-def _single(site: Site, one: Distribution) -> bool:
-    return sum(other.site == one.site for other in site.distributions.copies(one.name)) < 2
-
-
 def _denied(ask: Callable[[str], object], path: str) -> bool:
     """Whether this user may not read the file or folder."""
     try:
@@ -119,6 +115,26 @@ def _changed(host: Host, chosen: list[Distribution]) -> _Changed:
         except OSError:
             continue
     return found
+
+
+def _certain(host: Host, site: Site, changed: _Changed) -> _Changed:
+    """Leave out what only one of several metadata of a package in one folder says.
+
+    Such metadata list the files of a version that was replaced.
+    """
+    kept: _Changed = []
+    for one, files in changed:
+        others = [
+            other
+            for other in site.distributions.copies(one.name)
+            if other.site == one.site and other.info != one.info
+            if "RECORD" in host.try_list(other.info)
+        ]
+        for _, same in _changed(host, others):
+            paths = {path for path, _ in same}
+            files = tuple(file for file in files if file[0] in paths)
+        kept.append((one, files))
+    return kept
 
 
 def _unreadable(host: Host, changed: _Changed) -> Iterator[str]:

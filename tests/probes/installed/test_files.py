@@ -61,6 +61,20 @@ def test_all_there(site: Path) -> None:
     assert imports(site)
 
 
+def test_metadata_of_a_version_that_was_replaced(site: Path) -> None:
+    old = site / "diffusers-0.41.0.dist-info"
+    old.mkdir()
+    (old / "METADATA").write_text("Name: diffusers\nVersion: 0.41.0\n")
+    record = (site / "diffusers-0.42.1.dist-info/RECORD").read_text()
+    (old / "RECORD").write_text(f"diffusers/models/old.py,sha256=x,90\n{record}")
+    where = scan(LocalHost(), (str(site),), str(site), Gaps(), python="3.12.3")
+    assert files.read(LocalHost(), where, Gaps())["incomplete_packages"] == ()
+    (site / "diffusers/models/part.py").unlink()
+    where = scan(LocalHost(), (str(site),), str(site), Gaps(), python="3.12.3")
+    (gone,) = files.read(LocalHost(), where, Gaps())["incomplete_packages"]
+    assert (gone.file, gone.reason) == ("diffusers/models/part.py", "gone")
+
+
 def test_a_source_is_gone(site: Path) -> None:
     (site / "diffusers/models/part.py").unlink()
     assert found(site) == [("diffusers/models/part.py", "gone", 1)]

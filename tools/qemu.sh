@@ -19,7 +19,7 @@ command="$2"
 shift 2
 system="$root/arm64"
 site="$system/usr/local/lib/python3.13/dist-packages"
-packages=(pytest pytest-xdist hypothesis nvidia-ml-py html5lib jsonschema xmlschema)
+packages=(pytest pytest-xdist hypothesis nvidia-ml-py html5lib jsonschema xmlschema tree-sitter tree-sitter-powershell)
 
 # Ends with 77, and says what is missing here.
 missing() { echo "tools/qemu.sh: $1" >&2; exit 77; }

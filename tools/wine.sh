@@ -26,7 +26,7 @@ export WINEDLLOVERRIDES="mscoree,mshtml="
 unset VIRTUAL_ENV CONDA_PREFIX PYTHONHOME PYTHONPATH
 drive="$WINEPREFIX/drive_c"
 # Newer releases of jsonschema need a library that wine 8 does not load.
-packages=(pytest pytest-xdist hypothesis nvidia-ml-py html5lib 'jsonschema<4.18' xmlschema)
+packages=(pytest pytest-xdist hypothesis nvidia-ml-py html5lib 'jsonschema<4.18' xmlschema tree-sitter tree-sitter-powershell)
 
 # Ends with 77, and says what is missing here.
 missing() { echo "tools/wine.sh: $1" >&2; exit 77; }

@@ -20,6 +20,7 @@ from attn_doctor.requirement import satisfies
 from attn_doctor.rulebook import library
 from attn_doctor.shell.commands import shell_lines, shell_of
 from tests.explain.posted_logs import CASES, answer
+from tests.shell.powershell_grammar import words
 from tools.try_fixes.checks import own_command
 
 _PROGRAMS = {
@@ -124,6 +125,7 @@ def test_a_posix_shell_reads_each_command() -> None:
 def test_powershell_reads_each_command() -> None:
     lines = [one.line for one in commands() if one.shell == "powershell"]
     assert [line for line in lines if not _POWERSHELL.fullmatch(line)] == []
+    assert all(words(line) for line in lines)
 
 
 @pytest.mark.posix  # a log that names no system gets commands for this one

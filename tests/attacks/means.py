@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -43,7 +44,10 @@ Attack = Callable[..., Run]
 
 
 def own_home(home: Path) -> dict[str, str]:
-    """This process's environment, with every folder of the user below `home`."""
+    """This process's environment, with every folder of the user below `home`.
+
+    Its Python is first on PATH, else another one is examined, which may have torch.
+    """
     variables = {
         name: value
         for name, value in os.environ.items()
@@ -52,6 +56,7 @@ def own_home(home: Path) -> dict[str, str]:
     return {
         **variables,
         "HOME": str(home),
+        "PATH": os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", ""))),
         "XDG_STATE_HOME": str(home / "state"),
         "XDG_CACHE_HOME": str(home / "caches"),
         "XDG_CONFIG_HOME": str(home / "config"),

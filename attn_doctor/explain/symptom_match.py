@@ -17,7 +17,7 @@ from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
 from attn_doctor.redact import redact
 from attn_doctor.rulebook.patterns import keyword, plain_length, ways
 from attn_doctor.rulebook.rule import Rule, Way, one_blank
-from attn_doctor.rulebook.symptom_text import is_raised_by
+from attn_doctor.rulebook.symptom_text import is_raised_by, may_be_message
 
 #: Occurrences of one symptom in a stretch of a log that are used.
 _MOST = 100
@@ -69,6 +69,7 @@ class Symptom:
         self.pattern = rule.symptoms[index].pattern
         self.near = rule.symptoms[index].near
         self.absent = rule.symptoms[index].absent
+        self.without = rule.symptoms[index].without
         self.ways = rule.symptom_ways[index] if rule.symptom_ways else ways(self.pattern)
 
     @cached_property
@@ -259,6 +260,7 @@ class SymptomSearch:
             found = [
                 (symptom, match, lines)
                 for match, lines in self._search(form, text, possible)
+                if not symptom.without or may_be_message(symptom.without, text, *match.span())
                 # One within a line was excluded by the pattern before the lines were joined.
                 if not form or len(lines) > 1
             ]

@@ -284,7 +284,7 @@ def pattern_faults(rule: Rule) -> Iterator[str]:
         for pattern in symptom.patterns:
             for danger in dangers(pattern):
                 yield f"symptom {pattern!r} {danger}"
-        for pattern in symptom.absent:
+        for pattern in symptom.exclusions:
             for danger in dangers(pattern, log=False):
                 yield f"symptom {pattern!r} {danger}"
     for line in rule.conditions:

@@ -44,22 +44,21 @@ class TextFile(Struct, frozen=True, forbid_unknown_fields=True):
     why: Text
 
 
-class Symptom(Struct, frozen=True, forbid_unknown_fields=True):
-    """A line that the failure prints, as a regular expression, with lines that it must match."""
+class _SymptomParts(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a symptom has besides its pattern."""
 
-    pattern: Text
     logs: tuple[Text, ...] = ()
     """Lines that a program printed, unchanged."""
     reports: tuple[Text, ...] = ()
     """The same in words of people: titles of issues, and paraphrases."""
     facts: dict[str, str] = {}
     """Facts that named groups of the pattern extract, such as `torch = "torch.version"`."""
-    near: tuple[Text, ...] = ()
-    """Patterns that must each occur as well: in the same failure, before or after, in any order.
-    Blanks and line ends around them count as one blank."""
     absent: tuple[Text, ...] = ()
     """Patterns that must not occur in the same failure, read like those of `near`: words of
     another failure with the same message."""
+    without: tuple[Text, ...] = ()
+    """Patterns that must not match on the line of the message: words that deny it, or that say
+    what is used instead."""
     frame: str = ""
     """Pattern for the frame that raised the exception: its path with `/` between folders, its
     function and its code, with a blank between them. An exception without frames needs none."""
@@ -71,10 +70,35 @@ class Symptom(Struct, frozen=True, forbid_unknown_fields=True):
         """Every line that the pattern must match, those of programs first."""
         return (*self.logs, *self.reports)
 
+
+#: One regular expression, or several of which one must match.
+Alternatives = Text | tuple[Text, ...]
+
+
+class SymptomFile(_SymptomParts, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A line that the failure prints, as a regular expression, with lines that it must match."""
+
+    pattern: Alternatives
+    near: tuple[Alternatives, ...] = ()
+
+
+class Symptom(_SymptomParts, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A symptom with one regular expression for all its alternatives."""
+
+    pattern: Text
+    near: tuple[Text, ...] = ()
+    """Patterns that must each occur as well: in the same failure, before or after, in any order.
+    Blanks and line ends around them count as one blank."""
+
     @property
     def patterns(self) -> tuple[str, ...]:
-        """All its patterns; the first one decides which line is shown."""
+        """Its patterns that must match; the first one decides which line is shown."""
         return (self.pattern, *self.near)
+
+    @property
+    def exclusions(self) -> tuple[str, ...]:
+        """Its patterns that must not match."""
+        return (*self.absent, *self.without)
 
 
 def one_blank(text: str) -> str:
@@ -165,7 +189,7 @@ class RuleFile(Struct, frozen=True, forbid_unknown_fields=True):
     subject: str = ""
     applies: GroupFile = GroupFile()
     when: GroupFile | None = None
-    symptom: tuple[Symptom, ...] = ()
+    symptom: tuple[SymptomFile, ...] = ()
     look_alike: tuple[LookAlike, ...] = ()
     fix: tuple[FixFile, ...] = ()
     claim: tuple[Claim, ...] = ()

@@ -22,6 +22,7 @@ from attn_doctor.rulebook.conditions import Condition, parse
 from attn_doctor.rulebook.fact_catalogue import Fact, catalogue
 from attn_doctor.rulebook.patterns import pattern_faults
 from attn_doctor.rulebook.rule import (
+    Alternatives,
     Claim,
     Example,
     FixFile,
@@ -32,6 +33,7 @@ from attn_doctor.rulebook.rule import (
     RuleFile,
     SeverityName,
     Symptom,
+    SymptomFile,
     TextFile,
 )
 from attn_doctor.rulebook.texts import PLACEHOLDER
@@ -129,13 +131,7 @@ def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> Rule:
         element = ELEMENTS[file.for_each]
     if file.when is None and not file.symptom:
         raise RuleError("needs [when] with conditions, [[symptom]] with patterns for logs, or both")
-    for symptom in file.symptom:
-        for pattern in symptom.patterns:
-            _check_pattern(pattern)
-        for pattern in (*symptom.absent, symptom.frame):
-            _check_pattern(pattern)
-        if not symptom.lines:
-            raise RuleError(f"symptom {symptom.pattern!r} needs `logs`, `reports`, or both")
+    symptoms = tuple(map(_symptom, file.symptom))
     for pattern in (pattern for fix in file.fix for pattern in fix.printed):
         _check_pattern(pattern)
     fixes = range(len(file.fix))
@@ -155,7 +151,7 @@ def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> Rule:
         subject=file.subject,
         applies=_group("applies", file.applies, element),
         when=_group("when", file.when or GroupFile(), element),
-        symptoms=file.symptom,
+        symptoms=symptoms,
         fixes=file.fix,
         fix_when=tuple(_lines(f"fix {i + 1}.when", file.fix[i].when, element) for i in fixes),
         fix_done=tuple(_lines(f"fix {i + 1}.done", file.fix[i].done, "") for i in fixes),
@@ -237,13 +233,54 @@ def _facts() -> dict[str, Fact]:
     return catalogue()
 
 
+#: Flags of a whole pattern.
+_FLAGS = re.compile(r"\(\?([a-z]+)\)")
+#: Most characters of a pattern: a longer one cannot be read.
+_LONGEST = 200
 #: One of the two halves that UTF-16 makes of a character; no text in UTF-8 holds one.
 _HALF = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 
 
+def _symptom(file: SymptomFile) -> Symptom:
+    """The symptom of a file. Raises `RuleError`."""
+    for pattern in (*file.absent, *file.without, file.frame):
+        _check_pattern(pattern)
+    fields = msgspec.structs.asdict(file)
+    fields |= {"pattern": _any_of(file.pattern), "near": tuple(map(_any_of, file.near))}
+    if not file.lines:
+        raise RuleError(f"symptom {fields['pattern']!r} needs `logs`, `reports`, or both")
+    return Symptom(**fields)
+
+
+def _any_of(alternatives: Alternatives) -> str:
+    """One pattern for all alternatives. Raises `RuleError`."""
+    patterns = (alternatives,) if isinstance(alternatives, str) else alternatives
+    for pattern in patterns:
+        _check_pattern(pattern)
+    joined = "|".join(map(_with_own_flags, patterns)) if len(patterns) > 1 else patterns[0]
+    _compile(joined)
+    return joined
+
+
+def _with_own_flags(pattern: str) -> str:
+    """The same pattern, with its flags for itself alone."""
+    head = _FLAGS.match(pattern)
+    return f"(?{head[1]}:{pattern[head.end() :]})" if head else pattern
+
+
 def _check_pattern(pattern: str) -> None:
+    if len(pattern) > _LONGEST:
+        raise RuleError(
+            f"pattern {pattern[:60]!r}… has {len(pattern)} characters, more than {_LONGEST};"
+            " `pattern` can be a list of alternatives, and `near`, `absent`, `without` and"
+            " `frame` take what is not the message"
+        )
     if _HALF.search(pattern):
         raise RuleError(f"symptom pattern {pattern!r} names half of a character of UTF-16")
+    _compile(pattern)
+
+
+def _compile(pattern: str) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # such as a set in a set, which will change its meaning

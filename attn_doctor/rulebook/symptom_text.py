@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from attn_doctor.rulebook.frames import Frame, frames_of, raising
 from attn_doctor.rulebook.rule import Symptom, one_blank
@@ -10,7 +11,8 @@ from attn_doctor.rulebook.rule import Symptom, one_blank
 
 def is_in(symptom: Symptom, text: str) -> bool:
     """Whether all patterns of the symptom match in `text`, which is one failure."""
-    if not re.search(symptom.pattern, text):
+    messages = re.finditer(symptom.pattern, text)
+    if not any(may_be_message(symptom.without, text, *one.span()) for one in messages):
         return False
     around = one_blank(text)
     return (
@@ -18,6 +20,12 @@ def is_in(symptom: Symptom, text: str) -> bool:
         and not any(re.search(pattern, around) for pattern in symptom.absent)
         and is_raised_by(symptom, raising(frames_of(text.splitlines())))
     )
+
+
+def may_be_message(without: Iterable[str], text: str, start: int, end: int) -> bool:
+    """No pattern of `without` matches on the lines of `text` from one offset to another."""
+    line = text[text.rfind("\n", 0, start) + 1 : (text.find("\n", end) + 1 or len(text) + 1) - 1]
+    return not any(re.search(pattern, line) for pattern in without)
 
 
 def is_raised_by(symptom: Symptom, frame: Frame | None) -> bool:

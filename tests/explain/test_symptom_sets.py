@@ -66,3 +66,27 @@ def test_the_message_is_the_line_that_is_shown(rule: WriteRule, explained: Expla
     log = HEAD + FRAME + DEEP + ERROR
     [match] = explained(log).matches
     assert log.splitlines()[match.line - 1].startswith("DSLRuntimeError")
+
+
+def test_words_on_the_line_of_the_message_exclude_a_symptom(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "packaging-bug", "no flash'''\nwithout = ['(?i)falling back']\nprinted_by = '''x")
+    assert len(explained("Error: no flash\n").matches) == 1
+    assert not explained("Error: no flash, falling back to sdpa\n").matches
+    both = "no flash, falling back\nsomething else\nError: no flash\nFalling back later\n"
+    assert [match.line for match in explained(both).matches] == [3]
+
+
+def test_a_pattern_and_each_of_its_neighbours_can_be_a_list(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule(
+        "a/b",
+        "packaging-bug",
+        "no flash'''\nnear = [['first one', '(?i)second one'], 'kernel']\nprinted_by = '''x",
+    )
+    assert len(explained("a kernel of the SECOND ONE\nError: no flash\n").matches) == 1
+    assert len(explained("a kernel of the first one\nError: no flash\n").matches) == 1
+    assert not explained("a kernel of the FIRST ONE\nError: no flash\n").matches
+    assert not explained("the first one\nError: no flash\n").matches

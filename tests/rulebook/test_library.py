@@ -152,6 +152,18 @@ FAULTS = {
         "symptom pattern 'not compiled with [[a-z] CUDA':",
         "Possible nested set",
     ),
+    "long regular expression": (
+        '"not compiled with CUDA"',
+        f"'not compiled with {'a' * 190}'",
+        "has 208 characters, more than 200",
+        "`pattern` can be a list of alternatives",
+    ),
+    "bad alternative": (
+        '"not compiled with CUDA"',
+        "['not compiled with CUDA', '(not compiled']",
+        "symptom pattern '(not compiled':",
+        "missing ), unterminated subpattern at position 0",
+    ),
     "half a character": (
         '"not compiled with CUDA"',
         "'not compiled with \\ud800 CUDA'",

@@ -53,6 +53,9 @@ def listed(rules: Iterable[Rule], titles: dict[str, str]) -> list[list[Any]]:
 def _together(symptom: Symptom) -> str:
     """One pattern for all patterns of a symptom, in any order."""
     own = javascript(symptom.pattern)
+    if symptom.without:
+        denied = "|".join(map(javascript, symptom.without))
+        own = rf"(?<![^\n])(?![^\n]*?(?:{denied}))[^\n]*?(?:{own})"
     others = "".join(rf"(?=[\s\S]*?(?:{javascript(pattern)}))" for pattern in symptom.near)
     others += "".join(rf"(?![\s\S]*?(?:{javascript(pattern)}))" for pattern in symptom.absent)
     return rf"^{others}[\s\S]*?(?:{own})" if others else own

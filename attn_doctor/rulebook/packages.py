@@ -32,11 +32,17 @@ _AREAS = {
     "finetrainers": "finetrainers",
     "kernels": "kernels",
 }
-_ALIASES = {"flash-attention": "flash-attn", "flash_attn": "flash-attn"}
+#: Other names of them; the short ones are those that `attn-doctor install` takes.
+_ALIASES = {
+    "flash-attention": "flash-attn",
+    "flash_attn": "flash-attn",
+    "flash": "flash-attn",
+    "sage": "sageattention",
+}
 
 
 def packages_installed(argv: Sequence[str]) -> Iterator[str]:
-    """The attention packages that a command line of pip installs."""
+    """The attention packages that a command line of pip or of `attn-doctor install` installs."""
     if "install" not in argv:
         return
     for word in argv[argv.index("install") + 1 :]:

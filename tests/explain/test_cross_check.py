@@ -138,6 +138,7 @@ def test_a_command_for_a_package_that_the_log_does_not_name_is_for_a_person(
         ("pip install git+https://github.com/thu-ml/SageAttention@d1a57a5", ["sageattention"]),
         ("pip install --upgrade diffusers>=0.37 kernels", ["diffusers", "kernels"]),
         ("pip install torch==2.11.0 --index-url https://x.org/whl/cu128", []),
+        ("attn-doctor install sage --community", ["sageattention"]),
         ("pip uninstall flash-attn", []),
     ],
 )

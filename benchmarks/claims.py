@@ -250,7 +250,7 @@ def _backends(facts: Facts) -> Iterator[Claim]:
 
 def _metadata(facts: Facts) -> Iterator[Claim]:
     damaged = " ".join(f"{one.folder}: {one.reason}" for one in facts.damaged_metadata or ())
-    unknown = facts.unreadable_files or facts.python.foreign_home
+    unknown = facts.unreadable_files or facts.python.foreign_home or facts.torch.import_doubt
     for name in () if unknown else ("torch", "diffusers", "transformers"):
         if getattr(facts, name).installed:
             absent = name == "torch" and "no metadata" in (facts.torch.installation_error or "")

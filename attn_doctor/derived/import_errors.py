@@ -21,6 +21,7 @@ _COMPARED = {
         "tqdm", "regex", "packaging", "numpy", "tokenizers", "huggingface-hub", "safetensors",
         "accelerate", "pyyaml", "kernels",
     ),
+    "accelerate": ("numpy",),  # since 1.1, as `is_numpy_available` does
 }  # fmt: skip
 #: Packages whose versions are read at import, so that metadata that raise an error stop it.
 _READ = {
@@ -29,7 +30,7 @@ _READ = {
         "kernels", "accelerate", "torchao", "bitsandbytes", "torchvision",
     ),
     "transformers": (*_COMPARED["transformers"], "filelock", "torchao"),
-    "accelerate": ("numpy",),
+    "accelerate": _COMPARED["accelerate"],
 }  # fmt: skip
 #: How metadata are described that raise an error where they are read; others have no version.
 _RAISE = ("METADATA cannot be read", "METADATA is not text")
@@ -103,6 +104,8 @@ def _through_onnx(facts: Facts) -> str:
 
 def _metadata_of_others(field: str, facts: Facts) -> str:
     """Return which version cannot be read from the metadata of a package, and why; or empty."""
+    if field == "accelerate" and parts(facts.accelerate.version or "") < (1, 1):
+        return ""
     for one in facts.damaged_metadata or ():
         reason = one.reason or ""
         read = _READ if reason.startswith(_RAISE) else _COMPARED

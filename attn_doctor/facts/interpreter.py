@@ -110,6 +110,9 @@ class IncompletePackage(Struct, frozen=True, kw_only=True):
     `for another processor`."""
     files: int | None = None
     """Number of such files among those that an import may execute."""
+    link: str | None = None
+    """Path of a link to nothing in place of a folder of the package, over which installers fail;
+    empty if there is none."""
 
 
 class Duplicate(Struct, frozen=True, kw_only=True):

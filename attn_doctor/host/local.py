@@ -126,13 +126,28 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
             found.append((path, have if have < size else -3))
         elif not path.endswith(".py") and (others := _made_for_others(place)):
             found.append((path, others))
-    return [*found, *_of_windows(record)]
+    return [*found, *_of_windows(record), *_of_musl(info, record)]
 
 
 def _of_windows(record: str) -> list[tuple[str, int]]:
     """Return a compiled module for Windows, where the RECORD lists none for this system."""
     module = None if os.name == "nt" or ".so," in record else re.search(_WINDOWS, record)
     return [] if module is None else [(module[1], -5)]
+
+
+def _of_musl(info: str, record: str) -> list[tuple[str, int]]:
+    """Return a compiled module of a wheel for musl, where only the GNU C library is there."""
+    module = re.search(r"(?m)^([^,\n]+\.so),", record)
+    if sys.platform != "linux" or module is None:
+        return []
+    try:
+        wheel = read_text(os.path.join(info, "WHEEL"), 1 << 14, cut=True)
+        here = any(name.startswith("ld-musl-") for name in os.listdir("/lib"))
+    except OSError:
+        return []
+    tags = [line for line in wheel.splitlines() if line.startswith("Tag: ")]
+    others = tags and all("-musllinux_" in one for one in tags)
+    return [(module[1], -5)] if others and not here else []
 
 
 def _recorded(record: str, *, nvidia: bool) -> list[tuple[str, int]]:

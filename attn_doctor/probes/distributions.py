@@ -139,8 +139,8 @@ class Site(Struct, frozen=True, kw_only=True):
     pth_code: tuple[str, ...] = ()
     """`.pth` files with lines that Python would execute."""
     path_unread: tuple[str, ...] = ()
-    """Those of them, and `sitecustomize.py`, that may change the import path in a way that is not
-    understood."""
+    """`.pth` files, and `sitecustomize.py`, that may change the import path or the import in a way
+    that is not understood."""
     added_by: Mapping[str, str] = {}
     """Folder → the `.pth` file or `sitecustomize.py` whose code adds it to the import path."""
     leftovers: tuple[str, ...] = ()
@@ -255,10 +255,19 @@ class _ImportPath:
     def customize(self, stdlib: str) -> None:
         """Add what the first `sitecustomize.py` adds, which `site` imports at the end."""
         for folder in self._searched(stdlib):
-            if path_files.CUSTOM in self.names(folder):
+            names = self.names(folder)
+            package, _, _ = path_files.CUSTOM.partition(".")
+            inside = self._host.join(folder, package, "__init__.py")
+            if package in names and self._host.is_file(inside):
+                self.unread.append(inside)
+            elif path_files.CUSTOM in names:
                 file = path_files.read_custom(self._host, folder, self._prefix)
                 self._follow(self._host.join(folder, path_files.CUSTOM), file)
-                return
+            elif f"{package}.pyc" in names:
+                self.unread.append(self._host.join(folder, f"{package}.pyc"))
+            else:
+                continue
+            return
 
     def _searched(self, stdlib: str) -> Iterator[str]:
         """Yield the folders with the standard library, which comes after PYTHONPATH."""

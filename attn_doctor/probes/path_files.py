@@ -3,10 +3,13 @@
 Python adds each line that is a folder, and executes each line that begins with `import`. Of that
 code the common ways to change `sys.path` are understood: insert, append, extend, `+=`, a slice or a
 list in front, and `site.addsitedir`, with paths made of text, `sys.prefix`, `sitedir` and functions
-of `os.path`. All else that names the path is reported as not understood.
+of `os.path`. All else that names the path is reported as not understood, as are archives and code
+that may end Python or replace its import.
 """
 
 from __future__ import annotations
+
+import re
 
 from msgspec import Struct
 
@@ -15,6 +18,12 @@ from attn_doctor.probes.added_folder import END, Added
 
 #: The module that `site` imports after the `.pth` files were read.
 CUSTOM = "sitecustomize.py"
+#: Code that may end Python before a program starts, or replace what an import does. `site` goes on
+#: after other errors.
+_ENDS = re.compile(
+    r"\b((SystemExit|KeyboardInterrupt|_?exit|quit|abort|exec[lv]p?e?|kill|meta_path|path_hooks)\b"
+    r"|modules\[[^]]*\] *=(?!=)|__import__ *=(?!=))"
+)
 #: Characters of code that are parsed; longer code is not understood.
 _LONGEST = 4000
 
@@ -44,10 +53,13 @@ def read(host: Host, folder: str, name: str, prefix: str) -> PathFile:
                 found = _changes(host, line, folder, prefix)
                 unread |= found is None
                 added += found or ()
+            unread |= _ENDS.search(line) is not None
         elif line and not line.startswith("#"):
             path = host.normal(host.join(folder, line))
             if host.is_dir(path):
                 added.append(Added(folder=path, at=len(added) if eggs else END))
+            elif host.is_file(path):
+                unread = True  # an archive, such as an egg
     return PathFile(added=tuple(added), runs=runs, unread=unread)
 
 
@@ -55,6 +67,8 @@ def read_custom(host: Host, folder: str, prefix: str) -> PathFile:
     """Return what `sitecustomize.py` in `folder` does."""
     path = host.join(folder, CUSTOM)
     text = host.try_read(path, _LONGEST + 1)
+    if _ENDS.search(text):
+        return PathFile(runs=True, unread=True)
     if "path" not in text and "addsitedir" not in text:
         return PathFile(runs=True)
     found = _changes(host, text, folder, prefix, path)

@@ -48,6 +48,7 @@ def test_damaged_metadata_of_torch() -> None:
         ("requests", "METADATA is missing", set()),
         ("requests", "METADATA cannot be read: Too many levels", {"diffusers"}),
         ("numpy", "METADATA is not text in UTF-8", {"transformers", "diffusers", "accelerate"}),
+        ("numpy", "METADATA is missing", {"transformers", "accelerate"}),
         ("sageattention", "METADATA is missing", {"diffusers"}),
         ("xformers", "METADATA is missing", {"diffusers"}),
         ("torchvision", "METADATA has no Version", set()),
@@ -60,7 +61,7 @@ def test_damaged_metadata_of_what_is_compared(package: str, reason: str, stopped
         torch=Torch(installed=True, version="2.13.0"),
         diffusers=one,
         transformers=one,
-        accelerate=one,
+        accelerate=Package(installed=True, version="1.15.0", import_error=""),
         damaged_metadata=(DamagedMetadata(package=package, reason=reason),),
     )
     found = derive(facts, library.tables())

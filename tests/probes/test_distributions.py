@@ -206,6 +206,8 @@ def test_python_agrees_on_the_import_path(tmp_path: Path) -> None:
         ("import warnings\nwarnings.simplefilter('ignore')\n", ("/pt", SITE), False),
         ("import sys\nif sys.version_info > (3,):\n    sys.path.insert(0, '/opt/b')\n",
          ("/pt", SITE), True),
+        ("raise SystemExit(3)\n", ("/pt", SITE), True),
+        ("import sys\nsys.modules['torch'] = None\n", ("/pt", SITE), True),
     ],
 )  # fmt: skip
 def test_sitecustomize(code: str, folders: tuple[str, ...], unread: bool) -> None:
@@ -231,6 +233,13 @@ def test_only_the_first_sitecustomize_is_imported() -> None:
     for stdlib, folders in (("", (SITE, "/opt/b")), ("/usr/lib/python3.12", (SITE,))):
         site = scan(machine(files), (SITE,), "/venv", Gaps(), stdlib=stdlib)
         assert site.folders == folders
+
+
+@pytest.mark.parametrize("name", ["sitecustomize/__init__.py", "sitecustomize.pyc", "eggs.pth"])
+def test_what_is_not_read_as_text(name: str) -> None:
+    """A package, compiled code, and an egg that a `.pth` file adds."""
+    files = {f"{SITE}/{name}": "./diffusers.egg\n", f"{SITE}/diffusers.egg": "PK"}
+    assert site_of(files).path_unread == (f"{SITE}/{name}",)
 
 
 def test_pth_files_on_pythonpath_are_not_read() -> None:

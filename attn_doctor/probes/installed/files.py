@@ -74,6 +74,7 @@ def _without_init(host: Host, chosen: list[Distribution]) -> Iterator[Incomplete
                     file=f"{module}/__init__.py",
                     reason="gone",
                     files=1,
+                    link="",
                 )
 
 
@@ -86,7 +87,7 @@ def _numpy(host: Host, site: Site) -> Iterator[IncompletePackage]:
     names = host.try_list(there) if there else ()
     if names and "__init__.py" not in names:
         yield IncompletePackage(
-            package="numpy", version="", file="numpy/__init__.py", reason="gone", files=1
+            package="numpy", version="", file="numpy/__init__.py", reason="gone", files=1, link=""
         )
 
 
@@ -163,7 +164,19 @@ def _incomplete(host: Host, changed: _Changed) -> Iterator[IncompletePackage]:
                 file=path,
                 reason=reason,
                 files=len(faults),
+                link=_link_to_nothing(host, one.site, path) if reason == _WORDS[-1] else "",
             )
+
+
+def _link_to_nothing(host: Host, site: str, path: str) -> str:
+    """Return a folder above a file of a RECORD that is a link to nothing; empty if none is."""
+    folder = site
+    for part in path.split("/")[:-1]:
+        inside = host.join(folder, part)
+        if part in host.try_list(folder) and host.try_stat(inside) is None:
+            return inside
+        folder = inside
+    return ""
 
 
 #: A negative size → what it means.

@@ -324,7 +324,7 @@ class Imports:
         Whether that version serves is unknown without the import.
         """
         for path in self._site.path_unread:
-            return f"code in {path} changes the import path, and attn-doctor does not understand it"
+            return f"attn-doctor does not understand what {path} changes of the import"
         if wanted := self._ambiguous.get(root):
             return f"it requires {wanted}, and only one of the installed copies has that version"
         strange = self._strange() if root != "torch" else ""

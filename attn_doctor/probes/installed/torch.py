@@ -369,7 +369,12 @@ def _installation_error(
         return f"{path} is where the torch folder should be"
     faults = [] if copies else ["no metadata"]
     parts = ("__init__.py", "version.py", "lib")
-    faults += [f"no torch/{part}" for part in parts if host.try_stat(host.join(path, part)) is None]
+    absent = [part for part in parts if host.try_stat(host.join(path, part)) is None]
+    links = {*absent}.intersection(host.try_list(path))
+    faults += [
+        f"torch/{part} is a link to nothing" if part in links else f"no torch/{part}"
+        for part in absent
+    ]
     version = said.get("__version__", "")
     if copies and said and not any(_agree(one.version, version) for one in copies):
         faults.append(f"metadata of {copies[0].version}, files of {version or '?'}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -208,3 +209,22 @@ def test_an_extension_for_another_system(site: Path, macos: bool) -> None:
         path.rename(site / "diffusers/_C.cp312-win_amd64.pyd")
     name = "_C.so" if macos else "_C.cp312-win_amd64.pyd"
     assert found(site) == [(f"diffusers/{name}", "for another system", 1)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="makes a symbolic link")
+def test_a_folder_that_is_a_link_to_nothing(site: Path) -> None:
+    shutil.rmtree(site / "diffusers")
+    (site / "diffusers").symlink_to(site / "gone")
+    where = scan(LocalHost(), (str(site),), str(site), Gaps(), python="3.12.3")
+    (one,) = files.read(LocalHost(), where, Gaps())["incomplete_packages"]
+    assert (one.reason, one.link) == ("gone", str(site / "diffusers"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at files of other systems on Linux")
+@pytest.mark.parametrize("glibc_too", [False, True])
+def test_a_wheel_for_musl(site: Path, glibc_too: bool) -> None:
+    tags = ["musllinux_1_2_x86_64", "manylinux_2_28_x86_64"][: 1 + glibc_too]
+    wheel = site / "diffusers-0.42.1.dist-info" / "WHEEL"
+    wheel.write_text("".join(f"Tag: cp39-abi3-{tag}\n" for tag in tags))
+    wanted = [] if glibc_too else [("diffusers/_C.so", "for another system", 1)]
+    assert found(site) == wanted

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from attn_doctor.derived import companions
+from attn_doctor.derived.extensions import takes_hopper_kernel
 from attn_doctor.derived.releases import (
     Row,
     Tables,
@@ -194,7 +195,8 @@ def _xformers_fits(row: Row, facts: Facts) -> bool | None:
 def _runs_on_gpu(row: Row, facts: Facts) -> bool:
     """Whether the wheels of xformers have code for the best GPU here, as far as that is known."""
     sm = facts.driver.best_sm
-    return not sm or sm >= row.get("oldest", 0)
+    fails = takes_hopper_kernel(row["version"]) and (sm or 0) > 90
+    return not sm or (sm >= row.get("oldest", 0) and not fails)
 
 
 def _sage_wheel(facts: Facts, tables: Tables) -> Answer:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from attn_doctor.binaries.architectures import compiles, runs
+from attn_doctor.binaries.architectures import compiles, number, runs
 from attn_doctor.derived.releases import Unknown, parts
 from attn_doctor.derived.torch_wheels import apart
 from attn_doctor.facts import Extension, Facts, Package
@@ -22,9 +22,9 @@ def derived(facts: Facts, gaps: dict[str, str]) -> tuple[Extension, ...] | None:
     if facts.extensions is None:
         return None
     found = []
-    for number, one in enumerate(facts.extensions):
+    for index, one in enumerate(facts.extensions):
         code = gpu_code((one,), facts)
-        place = f"extensions[{number}].gpu_code"
+        place = f"extensions[{index}].gpu_code"
         if isinstance(code, Unknown):
             gaps.setdefault(place, code.reason)
             code = None
@@ -162,7 +162,23 @@ def package_gpu_code(field: str, facts: Facts) -> str | Unknown | None:
     package: Package = getattr(facts, field)
     if facts.extensions is None or not package.installed:
         return None
-    return gpu_code([one for one in facts.extensions if one.package == field], facts)
+    modules = [one for one in facts.extensions if one.package == field]
+    if field == "xformers" and takes_hopper_kernel(package.version):
+        modules = [*map(_up_to_hopper, modules)]
+    return gpu_code(modules, facts)
+
+
+# https://github.com/facebookresearch/xformers/issues/1323
+def takes_hopper_kernel(xformers: str | None) -> bool:
+    """Whether this xformers chooses its kernel for Hopper on Blackwell too, where it fails."""
+    return (0, 0, 30) <= parts(xformers or "")[:3] < (0, 0, 33)
+
+
+def _up_to_hopper(one: Extension) -> Extension:
+    if one.archs is None or one.ptx is None:
+        return one
+    archs = tuple(code for code in one.archs if number(code) <= 90)
+    return msgspec.structs.replace(one, archs=archs or ("90a",), ptx=())
 
 
 def _main(field: str, extensions: Iterable[Extension]) -> list[Extension]:

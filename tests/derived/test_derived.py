@@ -292,10 +292,18 @@ def test_the_index_of_the_installed_build(
     assert found.torch.index == expected
 
 
-@pytest.mark.parametrize(("sm", "index", "wheel"), [(70, "", "no"), (75, "cu128", "yes")])
-def test_no_wheel_of_xformers_for_a_gpu(sm: int, index: str, wheel: str) -> None:
+@pytest.mark.parametrize(
+    ("release", "sm", "index", "wheel"),
+    [
+        ("2.9.1", 70, "", "no"),
+        ("2.9.1", 75, "cu128", "yes"),
+        ("2.8.0", 120, "", "no"),
+        ("2.8.0", 90, "cu128", "yes"),
+    ],
+)
+def test_no_wheel_of_xformers_for_a_gpu(release: str, sm: int, index: str, wheel: str) -> None:
     found = derive(
-        torch=torch("2.9.1+cu128", "12.8"),
+        torch=torch(f"{release}+cu128", "12.8"),
         python=Python(version="3.12", free_threaded=False),
         system=System(os="linux", arch="x86_64", musl=False),
         gpus=(Gpu(sm=sm),),

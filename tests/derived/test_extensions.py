@@ -58,6 +58,22 @@ def test_gpu_code(
     assert found.xformers.gpu_code == code
 
 
+@pytest.mark.parametrize(
+    ("version", "sm", "code"),
+    [
+        ("0.0.32.post2", 120, "no"),
+        ("0.0.32.post2", 90, "yes"),
+        ("0.0.33", 120, "ptx"),
+        ("0.0.29.post3", 120, "ptx"),
+    ],
+)
+def test_xformers_that_takes_its_kernel_for_hopper(version: str, sm: int, code: str) -> None:
+    """https://github.com/facebookresearch/xformers/issues/1323"""
+    there = Package(installed=True, version=version)
+    ours = module(archs=("80", "90a"), ptx=("80",))
+    assert facts(ours, sms=(sm,), xformers=there).xformers.gpu_code == code
+
+
 def test_ptx_newer_than_the_driver_does_not_run() -> None:
     found = facts(module(ptx=("80",), ptx_cuda="13.1"))
     assert found.xformers.gpu_code == "no"

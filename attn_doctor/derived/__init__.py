@@ -187,6 +187,8 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
         values["import_error"] = error or package.import_error
         if not values["import_error"]:
             values |= _damaged_import(field, package.distribution, facts, gaps)
+    if field == "transformers":
+        values["accepts_kernels"] = backend_wheels.accepts_kernels(facts)
     if field == "xformers":
         accepts = backend_wheels.accepts_flash_attn(facts, tables)
         values["index"] = backend_wheels.xformers_index(facts, tables)

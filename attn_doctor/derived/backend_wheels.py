@@ -131,6 +131,12 @@ def accepts_flash_attn(facts: Facts, tables: Tables) -> bool | Unknown | None:
     return _accepts(row["flash"], flash)
 
 
+def accepts_kernels(facts: Facts) -> bool | None:
+    """Whether the installed Transformers accepts the version of the installed kernels."""
+    wanted, version = facts.transformers.kernels_range, facts.kernels.version
+    return None if wanted is None or version is None else satisfies(version, wanted)
+
+
 def _xformers_wheel(facts: Facts, tables: Tables) -> Answer:
     row = torch_release(facts, tables)
     if row is None or isinstance(row, Unknown):

@@ -206,6 +206,9 @@ class Package(Struct, frozen=True, kw_only=True):
     flash_attn_range: str | None = None
     """The releases of flash-attn that xformers accepts, by its own source, as a specifier; empty if
     it names none. None for other packages."""
+    kernels_range: str | None = None
+    """The releases of kernels that Transformers accepts, by its own source, as a specifier; empty
+    if it names none. None for other packages."""
     code: tuple[str, ...] | None = None
     """Of a Transformers or xformers that the tables do not know: names of what its source defines,
     each with a digest of what decides a call."""
@@ -224,6 +227,8 @@ class Package(Struct, frozen=True, kw_only=True):
     compile it from source; None if the tables do not list it."""
     accepts_flash_attn: bool | None = None
     """Derived: this xformers accepts the installed flash-attn, by its source, else from tables."""
+    accepts_kernels: bool | None = None
+    """Derived: this Transformers accepts the installed kernels, by its source."""
     loads: bool | None = None
     """Derived: no reason was found, in the files of its extension modules, why they could not be
     loaded; false if none of its main modules can be."""

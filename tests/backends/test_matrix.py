@@ -99,6 +99,7 @@ def able_machine(backend: Backend) -> tuple[Facts, Context, AttentionCall]:
         checks=False,
         hub=HUB,
     )
+    facts = merged(facts, {"transformers": {"version": "5.24.0", "accepts_kernels": True}})
     if "blackwell" in backend.name:
         facts = merged(facts, {"driver": {"best_sm": 120}})
     return facts, context, AttentionCall()

@@ -65,7 +65,7 @@ def test_every_derived_fact_has_a_function() -> None:
     places = [place.split(".") for place, _ in derived.STEPS if "." in place]
     worked = {f"{types[group].__name__}.{name}" for group, name in places}
     worked |= {"Gpu.in_torch_archs", "Gpu.torch_code", "Gpu.min_nvcc", "Package.accepts_flash_attn"}
-    worked |= {"Package.load_error", "Extension.load_error"}
+    worked |= {"Package.load_error", "Package.accepts_kernels", "Extension.load_error"}
     worked |= {"Extension.loads", "Extension.gpu_code", "Extension.requirement"}
     worked |= {"Torch.gpu_code", "Facts.newer_releases"}
     worked |= {f"Package.{name}" for name in ("built_minor", "built_cuda_major")}

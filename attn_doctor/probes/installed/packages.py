@@ -210,6 +210,7 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
         imports_torchvision=_imports_torchvision(host, path) if field == "transformers" else None,
         requires_torch=_requires_torch(host, site, headers, floor),
         flash_attn_range=_flash_attn_range(host, path) if field == "xformers" else None,
+        kernels_range=_kernels_range(host, path) if field == "transformers" else None,
         requires_python=headers.get("Requires-Python", [""])[0] if headers else None,
     )
 
@@ -396,6 +397,19 @@ def _flash_attn_range(host: Host, path: str) -> str | None:
     # Three numbers are compared, so that post-releases of the last one count as it.
     *head, end = numbers["LAST"]
     return f">={least},<{'.'.join([*head, str(int(end) + 1)])}"
+
+
+# KERNELS_MIN_VERSION = "0.17.2"
+# KERNELS_MAX_VERSION = "0.18.0"
+def _kernels_range(host: Host, path: str) -> str | None:
+    """Return the releases of kernels that Transformers' source names."""
+    file = host.join(path, "utils", "import_utils.py") if path else ""
+    if not file or not host.is_file(file):
+        return None
+    lines = host.try_grep(file, "KERNELS_MIN_VERSION = ", "KERNELS_MAX_VERSION = ")
+    found = dict(re.findall(r'KERNELS_(MIN|MAX)_VERSION = "([\d.]{1,20})"', "\n".join(lines)))
+    signs = {"MIN": ">=", "MAX": "<"}
+    return ",".join(f"{sign}{found[name]}" for name, sign in signs.items() if name in found)
 
 
 # Tag: cp312-cp312-manylinux_2_27_x86_64

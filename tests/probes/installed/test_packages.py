@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from attn_doctor.derived.backend_wheels import accepts_kernels
 from attn_doctor.facts import Facts, Package
 from attn_doctor.probes.distributions import scan
 from attn_doctor.probes.gaps import Gaps
@@ -195,6 +196,19 @@ def test_xformers_names_the_flash_attn_that_it_accepts(source: str, accepted: st
     files = {"xformers/ops/fmha/flash.py": source, "xformers/__init__.py": ""}
     found, _ = read(distribution("xformers", "0.0.36", texts=files))
     assert found["xformers"].flash_attn_range == accepted
+
+
+@pytest.mark.parametrize(
+    ("version", "accepts"), [("0.17.1", False), ("0.17.2", True), ("0.18.0", False)]
+)
+def test_transformers_names_the_kernels_that_it_accepts(version: str, accepts: bool) -> None:
+    source = 'KERNELS_MIN_VERSION = "0.17.2"\nKERNELS_MAX_VERSION = "0.18.0"\n'
+    files = {"transformers/utils/import_utils.py": source, "transformers/__init__.py": ""}
+    found, _ = read(distribution("transformers", "5.22.2", texts=files))
+    one = found["transformers"]
+    assert one.kernels_range == ">=0.17.2,<0.18.0"
+    facts = Facts(transformers=one, kernels=Package(installed=True, version=version))
+    assert accepts_kernels(facts) is accepts
 
 
 def test_torchvision_names_its_cuda_in_its_version() -> None:

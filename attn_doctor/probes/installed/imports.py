@@ -13,7 +13,6 @@ modules, and those that are imported from a package of another version than is r
 from __future__ import annotations
 
 import re
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 
@@ -21,16 +20,17 @@ from msgspec import Struct
 
 from attn_doctor.facts import UnmetRequirement
 from attn_doctor.host import Host
-from attn_doctor.probes.distributions import Distribution, Site
-from attn_doctor.probes.installed.requirements import required
-from attn_doctor.requirement import normal_name, satisfies
+from attn_doctor.probes.distributions import Site
+from attn_doctor.probes.installed.hiding import Hiding
+from attn_doctor.probes.installed.requirement_graph import (
+    Requirements,
+    module_of,
+    name_of,
+    unmet,
+)
+from attn_doctor.probes.installed.sources import Sources, parents
+from attn_doctor.requirement import normal_name
 
-#: Modules whose name differs from that of their distribution.
-_MODULES = {
-    "antlr4-python3-runtime": "antlr4", "opencv-python": "cv2", "opencv-python-headless": "cv2",
-    "pillow": "PIL", "protobuf": "google.protobuf", "pyyaml": "yaml", "scikit-learn": "sklearn",
-    "flash-attn": "flash_attn", "python-dateutil": "dateutil",
-}  # fmt: skip
 #: What frameworks import before attention, where that is more than their package.
 _ENTRIES = {
     "diffusers": ("diffusers.models.attention_dispatch", "diffusers.models.attention_processor"),
@@ -62,25 +62,6 @@ MOST = 3000
 _STATEMENT = (
     r"(?m)^(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]+)|import[ \t]+([^\n#]+))"
 )
-#: Endings of files that an import of a module finds.
-_IMPORTED = ("py", "pyc", "so", "pyd")
-#: Modules of the standard library that a file of this name can hide. Python has others when it
-#: starts, and no framework imports the last ones; many projects have a folder `test`.
-_STDLIB = (
-    sys.stdlib_module_names
-    - {"abc", "codecs", "io", "os", "runpy", "site", "stat", *sys.builtin_module_names}
-    - {
-        "antigravity",
-        "idlelib",
-        "lib2to3",
-        "test",
-        "this",
-        "tkinter",
-        "turtle",
-        "turtledemo",
-        "venv",
-    }
-)
 _STRING = r'(?s)("""|\'\'\').*?\1'
 #: Blocks that run if torch is installed, as it is where this is of interest, or torchao.
 _IF_TORCH, _IF_TORCHAO = (
@@ -110,126 +91,6 @@ _HIDING = r"import \*|__getattr__|globals\(|setattr\(|vars\(|exec\("
 _LAZY = r"""["']([\w.]+)["']\]?\s*[:=]\s*\[([^\]]*)\]"""
 
 
-def _elsewhere(name: str) -> bool:
-    """Whether a rule of its own reports that this package is missing."""
-    return name.startswith(("nvidia-", "cuda-")) or _paired(name)
-
-
-def _paired(name: str) -> bool:
-    """Whether a rule of its own reports a wrong version of this package."""
-    return name in ("triton", "torch") or name.startswith("pytorch-triton")
-
-
-class Requirements:
-    """The requirements of an environment's packages, as far as known packages lead to them."""
-
-    def __init__(self, host: Host, site: Site) -> None:
-        self._host, self._site = host, site
-        self._absent: dict[str, tuple[str, ...]] = {}
-        self._named: dict[str, tuple[str, ...]] = {}
-
-    def absent(self, one: Distribution) -> tuple[str, ...]:
-        """Return the requirements of `one` that apply here and are not installed."""
-        if one.name not in self._absent:
-            known = self._site.distributions
-            lines = known.headers(one).get("Requires-Dist", [])
-            found = required(
-                self._host,
-                self._site,
-                lines,
-                lambda name: known.get(name) is None and not _elsewhere(name),
-            )
-            self._absent[one.name] = tuple(
-                f"{normal_name(each.name)}{each.specifier}" for each in found
-            )
-        return self._absent[one.name]
-
-    def unfit(self, one: Distribution) -> Iterator[tuple[str, str]]:
-        """Yield the requirements of `one` that are installed in another version, with that."""
-        known = self._site.distributions
-        lines = known.headers(one).get("Requires-Dist", [])
-        for each in required(self._host, self._site, lines, lambda name: not _paired(name)):
-            found = known.get(each.name)
-            # Of several copies in one folder, which `duplicates` reports, one is the real one.
-            copies = [] if found is None else known.copies(each.name)
-            here = {one.version for one in copies if found and one.site == found.site}
-            try:
-                fits = not here or any(satisfies(version, each.specifier) for version in here)
-            except ValueError:
-                continue
-            if found is not None and not fits:
-                yield f"{normal_name(each.name)}{each.specifier}", found.version
-
-    def other_triton(self) -> str:
-        """Return the installed Triton if torch requires another version; empty otherwise."""
-        known = self._site.distributions
-        torch, triton = known.get("torch"), known.get("triton")
-        if torch is None or triton is None:
-            return ""
-        lines = known.headers(torch).get("Requires-Dist", [])
-        wanted = required(self._host, self._site, lines, lambda name: name == "triton")
-        try:
-            fits = all(satisfies(triton.version, one.specifier) for one in wanted)
-        except ValueError:  # a version cannot be read
-            return ""
-        return "" if fits else triton.version
-
-    def ambiguous(self, one: Distribution) -> str:
-        """Return a requirement of `one` that one of two copies in a folder meets; empty if none."""
-        known = self._site.distributions
-        lines = known.headers(one).get("Requires-Dist", [])
-        for each in required(
-            self._host, self._site, lines, lambda name: len(known.copies(name)) > 1
-        ):
-            try:
-                fit = {satisfies(copy.version, each.specifier) for copy in known.copies(each.name)}
-            except ValueError:
-                continue
-            if len(fit) > 1:
-                return f"{normal_name(each.name)}{each.specifier}"
-        return ""
-
-    def closure(self, one: Distribution) -> dict[str, Distribution]:
-        """Return `one` and the installed packages that it requires, and those that they require."""
-        found = {one.name: one}
-        pending = [one]
-        while pending:
-            for name in self._names(pending.pop()):
-                other = self._site.distributions.get(name)
-                if other is not None and other.name not in found:
-                    found[other.name] = other
-                    pending.append(other)
-        return found
-
-    def _names(self, one: Distribution) -> tuple[str, ...]:
-        if one.name not in self._named:
-            lines = self._site.distributions.headers(one).get("Requires-Dist", [])
-            names = (re.match(r"[\w.-]+", line) for line in lines if "extra ==" not in line)
-            self._named[one.name] = tuple(normal_name(name[0]) for name in names if name)
-        return self._named[one.name]
-
-
-def _unmet(
-    requirements: Requirements, roots: Iterable[Distribution]
-) -> tuple[UnmetRequirement, ...]:
-    """Return the requirements of `roots`, and of what they require, that are not met.
-
-    A wrong version is reported for the roots only.
-    """
-    found: dict[tuple[str, str], UnmetRequirement] = {}
-    for root in roots:
-        for wanted, version in requirements.unfit(root):
-            found[root.name, wanted] = UnmetRequirement(
-                package=root.name, needs=wanted, installed=version
-            )
-        for one in requirements.closure(root).values():
-            for wanted in requirements.absent(one):
-                found[one.name, wanted] = UnmetRequirement(
-                    package=one.name, needs=wanted, installed=""
-                )
-    return tuple(found.values())
-
-
 class _Step(Struct, frozen=True):
     """A module to follow, and the file that imports it."""
 
@@ -248,16 +109,21 @@ class Imports:
         self, host: Host, site: Site, roots: Iterable[str], outdating: Iterable[str] = ()
     ) -> None:
         self._host, self._site = host, site
+        sources = Sources(host, site)
+        self._file, self._names, self._short = sources.file, sources.names, sources.short
         known = [one for one in map(site.distributions.get, roots) if one is not None]
         self._roots = known
         self._requirements = requirements = Requirements(host, site)
-        declared = _unmet(requirements, known)
+        self._hiding = Hiding(host, site, sources, requirements, known)
+        #: Yields what a folder has in place of a module.
+        self.in_front = self._hiding.in_front
+        declared = unmet(requirements, known)
         absent = [one for one in declared if not one.installed]
-        names = {normal_name(_name(one.needs or "")) for one in absent}
+        names = {normal_name(name_of(one.needs or "")) for one in absent}
         #: Modules that are not installed, with the distribution that contains each.
-        self._absent = {_module(name): name for name in names}
+        self._absent = {module_of(name): name for name in names}
         #: Modules of packages that are installed in another version than one requires.
-        self._unfit = {_module(normal_name(_name(one.needs or ""))): one for one in declared}
+        self._unfit = {module_of(normal_name(name_of(one.needs or ""))): one for one in declared}
         for module in self._absent:
             self._unfit.pop(module, None)
         #: Distribution → a requirement of which one of two copies is too old or too new.
@@ -272,17 +138,15 @@ class Imports:
         closures = {name: one for root in known for name, one in requirements.closure(root).items()}
         #: Packages whose files can lead to these modules.
         self._concerned = {
-            _module(name)
+            module_of(name)
             for name, one in closures.items()
             if lacking and not lacking.isdisjoint(requirements.closure(one))
         }
         if "torch" in self._concerned:
             self._concerned.add("functorch")  # torch's wheel has it
-        self._outdating = frozenset(map(_module, outdating))
+        self._outdating = frozenset(map(module_of, outdating))
         self._concerned |= self._outdating
         self._lists: dict[str, dict[str, str]] = {}
-        self._files: dict[str, str] = {}
-        self._folders: dict[str, frozenset[str]] = {}
         self._follows: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._lock = threading.Lock()
         #: Distribution → the undeclared import that fails, and what would be required for it.
@@ -297,7 +161,7 @@ class Imports:
         """Return why importing `module` of distribution `root` fails; empty if nothing is seen."""
         if root in self._undeclared:
             return self._undeclared[root][0]
-        if root == "torch" and (said := self._other_numpy()):
+        if root == "torch" and (said := self._hiding.other_numpy()):
             return said
         if not self.unmet and not self._outdating and not self._other_triton:
             return ""
@@ -309,7 +173,7 @@ class Imports:
         path = self._file(f"{module}.dependency_versions_check")
         text = self._host.try_read(path) if path else ""
         for one in self.unmet:
-            name = _name(one.needs or "")
+            name = name_of(one.needs or "")
             if one.package == root and re.search(rf"[\"'\s]{re.escape(name)}[\"'\s]", text):
                 state = f"{name} {one.installed}" if one.installed else "none"
                 return f"it requires {one.needs}, and {state} is installed"
@@ -327,77 +191,17 @@ class Imports:
             return f"attn-doctor does not understand what {path} changes of the import"
         if wanted := self._ambiguous.get(root):
             return f"it requires {wanted}, and only one of the installed copies has that version"
-        strange = self._strange() if root != "torch" else ""
-        if said := self._in_front(root) or strange or self._optional_doubt(root):
+        if said := self._hiding.doubt(root) or self._optional_doubt(root):
             return said
         with self._lock:
             for step in self._steps(root, module) if self._unfit else ():
                 one = self._unfit.get(step.module)
                 if one is not None:
-                    name = _name(one.needs or "")
+                    name = name_of(one.needs or "")
                     return (
                         f"{step.by} imports {name} {one.installed}, and {one.package} requires "
                         f"{one.needs}"
                     )
-        return ""
-
-    def in_front(self, folder: str, root: str = "") -> Iterator[tuple[str, str]]:
-        """Yield what an import finds in `folder`, and the name of the module that it hides.
-
-        That is a module of the standard library, or one that `root`, or any known package, needs.
-        """
-        roots = self._roots if not root else filter(None, [self._site.distributions.get(root)])
-        needed = {
-            _module(name): one.site
-            for each in roots
-            for name, one in self._requirements.closure(each).items()
-            if name != root
-        }
-        for name in sorted(self._names(folder)):
-            module, dot, end = name.partition(".")
-            known = needed.get(module, folder) != folder or module in _STDLIB
-            package = (
-                known and not dot and "__init__.py" in self._names(self._host.join(folder, name))
-            )
-            if known and (end.rpartition(".")[2] in _IMPORTED or package):
-                yield self._host.join(folder, name), module
-
-    def _in_front(self, root: str) -> str:
-        """Return what is imported in place of a module that `root` may need.
-
-        PYTHONPATH names its folder or archive, or a `.pth` file puts the folder first.
-        """
-        for entry in _entries(self._host):
-            if self._host.is_file(entry):
-                return f"PYTHONPATH names the archive {entry}, which attn-doctor does not read"
-        for folder in self._site.first:
-            for path, module in self.in_front(folder, root):
-                return f"{path} is imported in place of the module {module}"
-        return ""
-
-    def _strange(self) -> str:
-        """Return that a file hides Triton, or that NumPy is made for another Python.
-
-        torch continues without Triton; other packages import what needs it.
-        """
-        triton = self._file("triton")
-        if triton.endswith("triton.py") and self._site.distributions.get("triton") is not None:
-            return f"{triton} is imported in place of triton"
-        return self._other_numpy()
-
-    def _other_numpy(self) -> str:
-        numpy = self._file("numpy")
-        start, _, ours = self._site.cache_tag.partition("-3")
-        folder = self._host.parent(numpy) if numpy else ""
-        names = [
-            name
-            for part in ("_core", "core")
-            for name in (self._names(self._host.join(folder, part)) if folder else ())
-            if name.startswith("_multiarray_umath.")
-        ]
-        theirs = re.findall(r"\.(?:cpython-|cp)3(\d+)", " ".join(names))
-        if start == "cpython" and theirs and ours not in theirs:
-            return f"numpy in {folder} is made for Python 3.{theirs[0]}"
         return ""
 
     def _optional_doubt(self, root: str) -> str:
@@ -405,7 +209,7 @@ class Imports:
         module, name = _IF_INSTALLED.get(root, ("", ""))
         optional = self._site.distributions.get(name) if name else None
         path = self._file(module) if optional is not None else ""
-        if optional is None or f"is_{_module(name)}_available" not in self._host.try_read(path):
+        if optional is None or f"is_{module_of(name)}_available" not in self._host.try_read(path):
             return ""
         for one in self._requirements.closure(optional).values():
             absent = [(wanted, "none") for wanted in self._requirements.absent(one)]
@@ -454,7 +258,7 @@ class Imports:
     def _undeclared_requirements(self) -> Iterator[UnmetRequirement]:
         for package, (_, requirement) in self._undeclared.items():
             if requirement:
-                found = self._site.distributions.get(_name(requirement))
+                found = self._site.distributions.get(name_of(requirement))
                 version = found.version if found is not None else ""
                 yield UnmetRequirement(package=package, needs=requirement, installed=version)
 
@@ -479,7 +283,7 @@ class Imports:
         """Whether the installed Triton has not this name of `module`."""
         if self._file(module):
             return self._lacks(module, name)
-        return any(map(self._triton_lacks, _parents(module)))
+        return any(map(self._triton_lacks, parents(module)))
 
     def _triton_lacks(self, module: str) -> bool:
         """Whether the installed Triton has the package of `module`, and not `module` itself."""
@@ -539,10 +343,10 @@ class Imports:
             source, names, plain = match.groups()
             if plain is not None:
                 for name in plain.split(","):
-                    yield from _parents(name.split(" as ")[0].strip())
+                    yield from parents(name.split(" as ")[0].strip())
                 continue
             base = _absolute(source, package)
-            yield from _parents(base)
+            yield from parents(base)
             for name in re.split(r"[,\s()]+", re.sub(r"#[^\n]*|\bas\s+\w+", "", names)):
                 if name.isidentifier():
                     yield from self._of_name(base, name)
@@ -575,7 +379,7 @@ class Imports:
             }
         module = self._lists[base].get(name)
         if module is not None:
-            yield from _parents(f"{base}.{module}")
+            yield from parents(f"{base}.{module}")
 
     def _lacks(self, base: str, name: str) -> bool:
         """Whether the source of the module `base` shows that it has no `name`."""
@@ -585,40 +389,6 @@ class Imports:
         text = self._host.try_read(path, 1 << 20)
         return bool(text) and not re.search(rf"\b{name}\b", text) and not re.search(_HIDING, text)
 
-    def _file(self, module: str) -> str:
-        """Return the source of `module` in the environment; empty if there is none."""
-        if module not in self._files:
-            self._files[module] = self._found(module)
-        return self._files[module]
-
-    def _found(self, module: str) -> str:
-        host, (*parents, name) = self._host, module.split(".")
-        for folder in self._site.folders:
-            package = host.join(folder, *parents)
-            there = self._names(package)
-            source = f"{name}.py"
-            for entry, parts in ((name, (name, "__init__.py")), (source, (source,))):
-                if entry in there and host.is_file(path := host.join(package, *parts)):
-                    return path
-        return ""
-
-    def _names(self, folder: str) -> frozenset[str]:
-        """Return what a folder holds. Most names are not in it, and asking for each takes long."""
-        if folder not in self._folders:
-            self._folders[folder] = frozenset(self._host.try_list(folder))
-        return self._folders[folder]
-
-    def _short(self, path: str) -> str:
-        folders = (one for one in self._site.folders if path.startswith(one))
-        return path.removeprefix(max(folders, key=len, default="")).lstrip("/\\")
-
-
-def _parents(module: str) -> Iterator[str]:
-    """Yield the packages that importing `module` imports first, then itself."""
-    parts = module.split(".")
-    for length in range(1, len(parts) + 1):
-        yield ".".join(parts[:length])
-
 
 def _absolute(source: str, package: str) -> str:
     dots = len(source) - len(source.lstrip("."))
@@ -627,18 +397,3 @@ def _absolute(source: str, package: str) -> str:
     parts = package.split(".")
     base = parts[: len(parts) - dots + 1]
     return ".".join([*base, *filter(None, [source[dots:]])])
-
-
-def _entries(host: Host) -> list[str]:
-    """Return the entries of PYTHONPATH that are absolute paths."""
-    entries = host.environ.get("PYTHONPATH", "").split(";" if host.windows else ":")
-    return [one for one in entries if one and host.join(host.platform.cwd, one) == one]
-
-
-def _name(requirement: str) -> str:
-    found = re.match(r"[\w.-]*\w", requirement)
-    return found[0] if found is not None else ""
-
-
-def _module(distribution: str) -> str:
-    return _MODULES.get(distribution, distribution.replace("-", "_"))

@@ -36,6 +36,17 @@ def test_every_module_is_found_where_python_finds_it() -> None:
             assert getattr(found, field) == getattr(expected, field), (name, field)
 
 
+@pytest.mark.parametrize("name", ["json", "json.decoder", "datetime", "collections"])
+def test_modules_of_python_are_found_where_python_finds_them(name: str) -> None:
+    folder = Path(os.__file__).parent
+    path = [str(folder / "json")] if "." in name else None
+    found, expected = own_modules.Finder().find_spec(name, path), PathFinder.find_spec(name, path)
+    assert found is not None
+    assert expected is not None
+    for field in ("name", "origin", "cached", "submodule_search_locations", "has_location"):
+        assert getattr(found, field) == getattr(expected, field), (name, field)
+
+
 @pytest.mark.parametrize("name", ["attn_doctor.api", "attn_doctor.facts"])
 def test_a_module_has_the_attributes_that_python_gives(name: str) -> None:
     found = own_modules.Finder().find_spec(name, [str(PACKAGE)])
@@ -50,7 +61,10 @@ def test_a_module_has_the_attributes_that_python_gives(name: str) -> None:
 
 def test_other_modules_are_left_to_python() -> None:
     finder = own_modules.Finder()
-    assert finder.find_spec("json", None) is None
+    assert finder.find_spec("msgspec", None) is None
+    assert finder.find_spec("time", None) is None  # built in
+    assert finder.find_spec("runpy", None) is None or sys.version_info < (3, 11)  # frozen
+    assert finder.find_spec("json.decoder", ["/elsewhere/json"]) is None
     assert finder.find_spec("attn_doctor_rules", None) is None
     assert finder.find_spec("attn_doctor.no_such_module", [str(PACKAGE)]) is None
     assert finder.find_spec("attn_doctor.translations", [str(PACKAGE)]) is None  # no modules
@@ -88,6 +102,12 @@ def test_a_changed_source_counts(made: Path) -> None:
     py_compile.compile(str(made))
     made.write_text("VALUE = 22\n", encoding="utf-8")
     assert imported(own_modules.Finder(), made.parent) == 22
+
+
+def test_long_bytecode_is_left_to_python(made: Path) -> None:
+    made.write_text(f"VALUE = len({'x' * own_modules._MOST!r})\n", encoding="utf-8")
+    py_compile.compile(str(made))
+    assert imported(own_modules.Finder(), made.parent) == own_modules._MOST
 
 
 @pytest.mark.parametrize("content", [b"", b"no bytecode", bytes(40)])

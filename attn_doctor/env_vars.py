@@ -157,6 +157,7 @@ VARIABLES: dict[str, str] = {
     "UV_TORCH_BACKEND": "torch builds that uv installs, such as cu130, cpu, auto.",
     "PYTHONPATH": "Folders that come first on the import path.",
     "PYTHONHOME": "Python installation that an interpreter uses as its own.",
+    "PYTHONPLATLIBDIR": "Folder of the standard library, such as lib64.",
     "PYTHONNOUSERSITE": "Leaves the user's site-packages out of the import path.",
     "PYTHONUSERBASE": "Folder that holds the user's site-packages.",
     "PYTHONSAFEPATH": "Leaves the working directory out of the import path.",

@@ -250,6 +250,7 @@ def _set_python(facts: Facts, value: str, _: Tables, notes: list[str]) -> Facts:
         shadowing_modules=(),
         unread_torch="",
         foreign_home="",
+        foreign_variable="",
         shadowing_here=False,
         pythonpath_kept="",
         invalid_distributions=(),

@@ -43,10 +43,10 @@ _WITH_TORCH = ("torch", "numpy", "filelock", "typing-extensions")
 def incomplete(distribution: str | None, facts: Facts) -> str:
     """Return why it is unknown whether a distribution can be imported; empty if nothing is seen.
 
-    An import may reach a damaged or unreadable file, or PYTHONHOME may change all.
+    An import may reach a damaged or unreadable file, or a variable may change all.
     """
     if facts.python.foreign_home:
-        return f"PYTHONHOME is {facts.python.foreign_home}"
+        return f"{facts.python.foreign_variable} is {facts.python.foreign_home}"
     for path in facts.unreadable_files or ():
         return f"this user may not read {path}"
     # kernels imports huggingface_hub.

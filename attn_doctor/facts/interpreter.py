@@ -44,7 +44,10 @@ class Python(Struct, frozen=True, kw_only=True):
     """Folder of this environment with torch for another Python version; empty if torch is read, or
     there is none."""
     foreign_home: str | None = None
-    """Value of PYTHONHOME if it is not the place of this Python; empty if it is, or not set."""
+    """Value of PYTHONHOME or PYTHONPLATLIBDIR if it leads to another standard library; empty if it
+    does not, or is not set."""
+    foreign_variable: str | None = None
+    """Which of the two variables leads there; empty if none does."""
     site_packages_writable: bool | None = None
     """This user may write to the directory where pip installs packages (`purelib`)."""
     pip: Version | None = None

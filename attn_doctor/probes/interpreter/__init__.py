@@ -6,6 +6,7 @@ read from its folders. Changes by `usercustomize` are not seen.
 
 import errno
 import os
+import re
 
 import msgspec
 from msgspec import Struct
@@ -117,6 +118,7 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
     can_write = writable(host, answer.purelib)
     if can_write is None:
         gaps.add("python.site_packages_writable", "Windows shows this only on an attempt to write")
+    foreign_variable, foreign_home = _foreign_home(host, answer)
     shadowing = shadowing_modules(host, site, _pythonpath(host) if answer.reads_pythonpath else ())
     unread = gaps.reasons.get("python.distribution_count", "")
     for name in ("invalid_distributions", "pth_code") if unread else ():
@@ -141,7 +143,8 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
             if one not in chosen.plain or _holds_metadata(host, one)
         ),
         unread_torch=_unread_torch(host, answer, site),
-        foreign_home=_foreign_home(host, answer),
+        foreign_home=foreign_home,
+        foreign_variable=foreign_variable,
         site_packages_writable=can_write,
         pip=pip.version if pip else "",
         uv=_uv(host, answer.scripts),
@@ -229,13 +232,23 @@ def _environment(host: Host, answer: Description) -> PythonEnvironment:
     return "conda" if host.is_dir(host.join(answer.prefix, "conda-meta")) else "system"
 
 
-def _foreign_home(host: Host, answer: Description) -> str:
-    """Return PYTHONHOME if it names another place than this Python's own; empty if not."""
+def _foreign_home(host: Host, answer: Description) -> tuple[str, str]:
+    """Return a variable that leads to another standard library, and its value; empty if none does.
+
+    PYTHONHOME names another place than this Python's own, or PYTHONPLATLIBDIR another folder.
+    """
+    if not answer.reads_pythonpath:
+        return "", ""
     home = host.environ.get("PYTHONHOME", "")
-    if not home or not answer.reads_pythonpath:
-        return ""
     first = home if host.windows else home.partition(":")[0]
-    return "" if host.real(first) == host.real(answer.base_prefix) else home
+    if home and host.real(first) != host.real(answer.base_prefix):
+        return "PYTHONHOME", home
+    folder = host.environ.get("PYTHONPLATLIBDIR", "")
+    # /usr/lib64/python3.12
+    ours = re.split(r"[/\\]", answer.stdlib)[-2:-1]
+    if folder and not host.windows and ours != [folder] and not answer.version.startswith("3.8."):
+        return "PYTHONPLATLIBDIR", folder
+    return "", ""
 
 
 def _unread_torch(host: Host, answer: Description, site: Site) -> str:

@@ -421,6 +421,12 @@ def test_pythonhome() -> None:
         assert python.foreign_home == found
 
 
+@pytest.mark.parametrize(("folder", "found"), [("lib64", "PYTHONPLATLIBDIR"), ("lib", "")])
+def test_pythonplatlibdir(folder: str, found: str) -> None:
+    env = {"PYTHONPLATLIBDIR": folder}
+    assert recorded({}, "/usr/bin/python", env=env).foreign_variable == found
+
+
 def test_user_site() -> None:
     user = ANSWER["user_site"]
     python = recorded({}, said={"site_packages": [user, "/usr/lib/python3/dist-packages"]})

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -51,6 +51,21 @@ _UNDECLARED = {
         "huggingface-hub<0.26",
     ),
     "triton": (("triton.runtime.build", "triton.common.build"), "setuptools", ""),
+}
+#: The same for names that a package imports after what is looked at here: Diffusers' pipelines,
+#: and PEFT, which they import where it is installed. Seen with Diffusers 0.33.1 beside Transformers
+#: 5.17, and with PEFT 0.21.2 beside Accelerate 0.30.1.
+_LATER = {
+    "diffusers": (
+        ("diffusers.pipelines.pipeline_loading_utils",),
+        "transformers.utils:FLAX_WEIGHTS_NAME",
+        "transformers<5",
+    ),
+    "peft": (
+        ("peft.utils.loftq_utils",),
+        "accelerate.utils.memory:clear_device_cache",
+        "accelerate>=0.34",
+    ),
 }
 #: What a module of a framework imports if it is installed: the module, and the distribution.
 _IF_INSTALLED = {
@@ -151,7 +166,9 @@ class Imports:
         self._lock = threading.Lock()
         #: Distribution → the undeclared import that fails, and what would be required for it.
         self._undeclared = {
-            one.name: found for one in known if (found := self._fails_undeclared(one.name))
+            one.name: found
+            for one in known
+            if (found := self._fails_undeclared(one.name, _UNDECLARED))
         }
         if "triton" in self._undeclared:
             self._other_triton = ""
@@ -220,9 +237,11 @@ class Imports:
                 )
         return ""
 
-    def _fails_undeclared(self, distribution: str) -> tuple[str, str] | None:
+    def _fails_undeclared(
+        self, distribution: str, table: Mapping[str, tuple[tuple[str, ...], str, str]]
+    ) -> tuple[str, str] | None:
         """Return why an import that `distribution` does not declare fails, and its requirement."""
-        modules, name, requirement = _UNDECLARED.get(distribution, ((), "", ""))
+        modules, name, requirement = table.get(distribution, ((), "", ""))
         name, _, function = name.partition(":")
         if function:
             found = self._lacks_function(modules[0], name, function)
@@ -235,7 +254,7 @@ class Imports:
             if parent and not self._file(parent):
                 return None
             if self._file(name):
-                return self._fails_undeclared(parent)
+                return self._fails_undeclared(parent, table)
             return f"{self._short(path)} imports {name}, which is not installed", requirement
         return None
 
@@ -246,7 +265,7 @@ class Imports:
         """
         path, own = self._file(module), self._file(package)
         text = self._host.try_read(path) if path and own else ""
-        if not re.search(rf"(?m)^from {package} import [^\n]*\b{function}\b", text):
+        if not re.search(rf"(?m)^(?: {{4}})?from {package} import [^\n]*\b{function}\b", text):
             return ""
         if re.search(rf"\b{function}\b", self._host.try_read(own, 1 << 20)):
             return ""
@@ -256,10 +275,12 @@ class Imports:
         )
 
     def _undeclared_requirements(self) -> Iterator[UnmetRequirement]:
-        for package, (_, requirement) in self._undeclared.items():
+        later = {one.name: self._fails_undeclared(one.name, _LATER) for one in self._roots}
+        found = [*self._undeclared.items(), *((name, one) for name, one in later.items() if one)]
+        for package, (_, requirement) in found:
             if requirement:
-                found = self._site.distributions.get(name_of(requirement))
-                version = found.version if found is not None else ""
+                there = self._site.distributions.get(name_of(requirement))
+                version = there.version if there is not None else ""
                 yield UnmetRequirement(package=package, needs=requirement, installed=version)
 
     def _absent_import(self, root: str, module: str) -> str:

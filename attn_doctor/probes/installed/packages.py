@@ -137,7 +137,7 @@ def imports_of(host: Host, site: Site) -> Imports:
     with _LOCK:
         if not _LATEST or _LATEST[0][0] is not site.distributions:
             found = (_distribution(site, known) for known in PACKAGES.values())
-            roots = ("torch", "triton", *(one.name for one in found if one is not None))
+            roots = ("torch", "triton", "peft", *(one.name for one in found if one is not None))
             outdating = ("torchao",) if _asks_for_newer_torch(host, site) else ()
             _LATEST[:] = [(site.distributions, Imports(host, site, roots, outdating))]
         return _LATEST[0][1]
@@ -207,7 +207,9 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
         extensions=tuple(dict.fromkeys(name.partition(".")[0] for name in files)),
         import_error=None if doubt else failure,
         import_doubt=doubt,
-        imports_torchvision=_imports_torchvision(host, path) if field == "transformers" else None,
+        imports_torchvision=_imports_torchvision(host, site, path)
+        if field == "transformers"
+        else None,
         requires_torch=_requires_torch(host, site, headers, floor),
         flash_attn_range=_flash_attn_range(host, path) if field == "xformers" else None,
         kernels_range=_kernels_range(host, path) if field == "transformers" else None,
@@ -218,9 +220,14 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
 # modeling_utils → loss/loss_utils.py → loss/loss_for_object_detection.py → image_transforms.py →
 # image_utils.py: `if is_torchvision_available(): from torchvision.transforms import …`
 # Transformers 4.46 was the first; 4.44.2 imports beside a broken torchvision.
-def _imports_torchvision(host: Host, path: str) -> bool:
-    """Whether `transformers.modeling_utils` imports torchvision, if it is installed."""
-    return bool(path) and host.is_file(host.join(path, "loss", "loss_for_object_detection.py"))
+def _imports_torchvision(host: Host, site: Site, path: str) -> bool:
+    """Whether `transformers.modeling_utils` imports torchvision, if it is installed.
+
+    Without Pillow it imports neither.
+    """
+    return bool(path and site.module(host, "PIL")) and host.is_file(
+        host.join(path, "loss", "loss_for_object_detection.py")
+    )
 
 
 def _explain(

@@ -360,6 +360,21 @@ def test_a_function_that_huggingface_hub_lost(environment: Environment) -> None:
     assert (found.error("diffusers", "diffusers"), found.unmet) == ("", ())
 
 
+def test_a_name_that_pipelines_import(environment: Environment) -> None:
+    """Diffusers 0.33's dispatcher can be imported beside Transformers 5, and no pipeline."""
+    source = "if True:\n    from transformers.utils import FLAX_WEIGHTS_NAME as NAME\n"
+    files = {"pipelines/__init__": "", "pipelines/pipeline_loading_utils": source}
+    environment.install("diffusers", init="", **files)
+    names = {"utils/__init__": "WEIGHTS_NAME = 'x'\n"}
+    environment.install("transformers", init="", version="5.17.0", **names)
+    found = environment.imports("diffusers")
+    assert [(one.needs, one.installed) for one in found.unmet] == [("transformers<5", "5.17.0")]
+    assert found.error("diffusers", "diffusers") == ""
+    file = environment.site / "transformers" / "utils" / "__init__.py"
+    file.write_text("FLAX_WEIGHTS_NAME = 'x'\n")
+    assert environment.imports("diffusers").unmet == ()
+
+
 def test_accelerate_is_in_doubt_where_transformers_fails(environment: Environment) -> None:
     source = "if is_transformers_available():\n    from transformers import x\n"
     files = {"utils/__init__": "", "utils/megatron_lm": source}

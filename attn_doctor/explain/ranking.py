@@ -269,11 +269,11 @@ def _is_incidental(
     signals = log_signals()
     if _reports_nothing(match, rules[match.rule], ends):
         return True
-    harmless = signals.harmless.search(match.excerpt) is not None
+    harmless = signals.harmless.search(match.said) is not None
     optional = match.position.failure < 0 and rules[match.rule].cause in signals.optional_causes
     if match.position.kind > LineKind.TEXT and not harmless and not optional:
         return False
-    if not harmless and signals.benign.search(match.excerpt):
+    if not harmless and signals.benign.search(match.said):
         return True
     for end in ends:
         if end.file != match.file or match.line >= end.first:
@@ -294,7 +294,7 @@ def _reports_nothing(match: SymptomMatch, rule: Rule, ends: Sequence[LogEnd]) ->
     signals = log_signals()
     if signals.quoted.search(match.excerpt):
         return True
-    if match.position.kind < LineKind.EXCEPTION and signals.passed.search(match.excerpt):
+    if match.position.kind < LineKind.EXCEPTION and signals.passed.search(match.said):
         return True
     if signals.not_found.search(match.excerpt) and _read_no_index(match, ends):
         return True
@@ -327,7 +327,7 @@ def _is_note(match: SymptomMatch, rule: Rule) -> bool:
         return optional and rule.severity == "info"
     if optional:
         return True
-    if not signals.replaced.search(match.excerpt):
+    if not signals.replaced.search(match.said):
         return False
     return not any(map(signals.replaced.search, rule.symptoms[match.symptom].lines))
 

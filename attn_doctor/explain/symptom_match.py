@@ -34,6 +34,8 @@ _MESSAGE = 60
 _EXCERPT = 160
 #: Characters on either side of a match that are searched for secrets.
 _AROUND = 2000
+#: The part of a long line that says what became of the failure.
+_SAID = 400
 #: A text up to this length is searched as a whole; a longer one around a pattern's plain text.
 _SHORT = 16_000
 #: A text up to this length is searched for each plain text; a longer one for all words at once.
@@ -113,6 +115,8 @@ class SymptomMatch(Struct, frozen=True, kw_only=True):
     rank: str
     """The process that wrote the line, if the log says so."""
     excerpt: str
+    said: str
+    """The line, of a long one the part around the symptom: it may say that the run goes on."""
     position: Position
     final: bool
     """The line belongs to the last failure of its process."""
@@ -244,6 +248,7 @@ class SymptomSearch:
                 line=line.number,
                 rank=line.rank,
                 excerpt=excerpt(line.text, found[0]),
+                said=_around(line.text.strip(), found[0], _SAID),
                 position=trace.positions[index],
                 final=last and trace.is_final(index),
                 distance=trace.distance(index) if last else UNKNOWN_DISTANCE,
@@ -485,11 +490,15 @@ def excerpt(text: str, matched: str) -> str:
     text = text.strip()
     if len(text) <= _EXCERPT:
         return text
-    begin = max(0, text.find(matched.split("\n", maxsplit=1)[0].strip()) - _AROUND)
-    text = redact(text[begin : begin + 2 * _AROUND])
+    text = redact(_around(text, matched, _AROUND))
     parts = (part.strip() for part in matched.split("\n"))
     part = next((part for part in parts if part and part in text), "")
     start = max(0, text.find(part) - 40) if part else 0
     end = min(len(text), start + _EXCERPT)
     start = max(0, end - _EXCERPT)
     return ("…" if start else "") + text[start:end].strip() + ("…" if end < len(text) else "")
+
+
+def _around(text: str, matched: str, width: int) -> str:
+    begin = max(0, text.find(matched.split("\n", maxsplit=1)[0].strip()) - width)
+    return text[begin : begin + 2 * width]

@@ -61,6 +61,8 @@ def test_a_note_that_the_run_goes_on_does_not_explain_a_later_failure(
     later = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
     assert explained(note).matches
     assert not explained(f"{note}\n{later}ValueError: the learning rate is negative").matches
+    long = note.replace(".", f": {'a reason ' * 20}.", 1)
+    assert not explained(f"{long}\n{later}ValueError: the learning rate is negative").matches
 
 
 @pytest.mark.parametrize(

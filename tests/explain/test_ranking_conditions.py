@@ -54,6 +54,7 @@ def a_match(
         line=line,
         rank="",
         excerpt=excerpt,
+        said=excerpt,
         position=Position(kind),
         final=True,
         distance=0,

@@ -25,6 +25,7 @@ def score(
         line=1,
         rank="",
         excerpt="",
+        said="",
         position=Position(kind, 0, link, direct),
         final=final,
         distance=distance,

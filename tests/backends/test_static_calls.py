@@ -34,6 +34,8 @@ def torch(version: str, build: str = "cuda", sm: int = 0) -> dict[str, Any]:
     found = {"torch.installed": True, "torch.version": version, "torch.build": build}
     if build == "cuda":
         found["torch.cuda"] = "12.8"
+    if build == "cpu":
+        found["system.arch"] = "x86_64"
     return {**found, "driver.best_sm": sm} if sm else found
 
 

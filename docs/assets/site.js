@@ -11,10 +11,11 @@ function rulesFor(text, rules) {
   return scored.sort(([a], [b]) => b - a).map(([, rule]) => rule);
 }
 
-// Marks such as ":" and "*" are operators of the search.
+// Marks such as ":" and "*" are operators of the search, and it fails at some numbers.
 function asWords(text) {
   const words = text.replace(/0x[0-9a-f]+|\S*[\/\\](?=\S)/gi, " ").match(/[\p{L}\p{N}]{2,}/gu) || [];
-  return [...new Set(words)].slice(0, 40).join(" ");
+  const named = words.filter((word) => /\p{L}/u.test(word));
+  return [...new Set(named)].slice(0, 40).join(" ");
 }
 
 // A page has its rule's id as a tag, with a slash and hyphens that the search does not split at.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from attn_doctor.derived import companions, extensions
 from attn_doctor.derived.releases import Tables, parts
 from attn_doctor.facts import Facts, Package
+from attn_doctor.requirement import satisfies
 
 #: They read torch's version from its metadata when they are imported. Seen with Diffusers 0.42.1,
 #: Transformers 5.23 and Accelerate 1.15: "Invalid version: None" and "No package metadata was
@@ -75,6 +76,8 @@ def because_of_others(field: str, facts: Facts, tables: Tables) -> str:
         broken = companions.torch_breaks(field, facts, tables)
         if broken:
             return broken
+    if field == "transformers" and (fault := _kernels(facts)):
+        return fault
     if package.imports_torchvision and (fault := _torchvision(facts)):
         return f"it imports torchvision, which fails: {fault}"
     return ""
@@ -113,6 +116,17 @@ def _metadata_of_others(field: str, facts: Facts) -> str:
         if one.package in read.get(field, ()) and not early:
             return f"it reads {one.package}'s version from the metadata: {reason}"
     return ""
+
+
+def _kernels(facts: Facts) -> str:
+    """Return why Transformers fails with kernels, which it imports since 5.13 if it accepts it.
+
+    Before, without an upper bound, it catches the error.
+    """
+    wanted, version = facts.transformers.kernels_range or "", facts.kernels.version
+    error = facts.kernels.import_error
+    taken = error and "<" in wanted and version is not None and satisfies(version, wanted)
+    return f"it imports kernels, which fails: {error}" if taken else ""
 
 
 def _torchvision(facts: Facts) -> str:

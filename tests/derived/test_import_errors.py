@@ -73,6 +73,21 @@ def test_damaged_metadata_of_what_is_compared(package: str, reason: str, stopped
     assert failing == stopped
 
 
+@pytest.mark.parametrize(
+    ("wanted", "fails"),
+    [(">=0.16.0,<0.17.0", True), (">=0.17.2,<0.18.0", False), (">=0.10.2", False)],
+)
+def test_transformers_imports_the_kernels_that_it_accepts(wanted: str, fails: bool) -> None:
+    """Transformers 5.17 with kernels 0.16.2 without kernels-data; before 5.13 it catches that."""
+    error = "kernels/__init__.py imports kernels_data, which is not installed"
+    facts = Facts(
+        torch=Torch(installed=True, version="2.11.0"),
+        transformers=Package(installed=True, version="5", import_error="", kernels_range=wanted),
+        kernels=Package(installed=True, version="0.16.2", import_error=error),
+    )
+    assert bool(derive(facts, library.tables()).transformers.import_error) is fails
+
+
 @pytest.mark.parametrize(("fault", "said"), [("no metadata", True), ("no torch/lib", False)])
 def test_deleted_metadata_of_torch(fault: str, said: bool) -> None:
     torch = Torch(installed=True, installation_error=f"{fault}, no torch/version.py")

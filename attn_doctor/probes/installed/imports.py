@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -53,18 +53,29 @@ _UNDECLARED = {
     "triton": (("triton.runtime.build", "triton.common.build"), "setuptools", ""),
 }
 #: The same for names that a package imports after what is looked at here: Diffusers' pipelines,
-#: and PEFT, which they import where it is installed. Seen with Diffusers 0.33.1 beside Transformers
-#: 5.17, and with PEFT 0.21.2 beside Accelerate 0.30.1.
+#: and PEFT, which they import where it is installed. Each was seen to fail: Diffusers 0.33.1 beside
+#: Transformers 5.17 and Diffusers 0.42.1 beside PEFT 0.14.0, PEFT 0.21.2 beside Accelerate 0.30.1
+#: and PEFT 0.17.0 beside Transformers 5.17, for which PEFT itself has to be newer.
 _LATER = {
     "diffusers": (
-        ("diffusers.pipelines.pipeline_loading_utils",),
-        "transformers.utils:FLAX_WEIGHTS_NAME",
-        "transformers<5",
+        (
+            ("diffusers.pipelines.pipeline_loading_utils",),
+            "transformers.utils:FLAX_WEIGHTS_NAME",
+            "transformers<5",
+        ),
+        (
+            ("diffusers.hooks.layerwise_casting",),
+            "peft.helpers:disable_input_dtype_casting",
+            "peft>=0.18",
+        ),
     ),
     "peft": (
-        ("peft.utils.loftq_utils",),
-        "accelerate.utils.memory:clear_device_cache",
-        "accelerate>=0.34",
+        (
+            ("peft.utils.loftq_utils",),
+            "accelerate.utils.memory:clear_device_cache",
+            "accelerate>=0.34",
+        ),
+        (("peft.peft_model",), "transformers:HybridCache", "peft>=0.18"),
     ),
 }
 #: What a module of a framework imports if it is installed: the module, and the distribution.
@@ -168,7 +179,7 @@ class Imports:
         self._undeclared = {
             one.name: found
             for one in known
-            if (found := self._fails_undeclared(one.name, _UNDECLARED))
+            if (found := self._fails_undeclared(_UNDECLARED.get(one.name)))
         }
         if "triton" in self._undeclared:
             self._other_triton = ""
@@ -238,10 +249,10 @@ class Imports:
         return ""
 
     def _fails_undeclared(
-        self, distribution: str, table: Mapping[str, tuple[tuple[str, ...], str, str]]
+        self, undeclared: tuple[tuple[str, ...], str, str] | None
     ) -> tuple[str, str] | None:
-        """Return why an import that `distribution` does not declare fails, and its requirement."""
-        modules, name, requirement = table.get(distribution, ((), "", ""))
+        """Return why an import that a package does not declare fails, and its requirement."""
+        modules, name, requirement = undeclared or ((), "", "")
         name, _, function = name.partition(":")
         if function:
             found = self._lacks_function(modules[0], name, function)
@@ -254,7 +265,7 @@ class Imports:
             if parent and not self._file(parent):
                 return None
             if self._file(name):
-                return self._fails_undeclared(parent, table)
+                return self._fails_undeclared(_UNDECLARED.get(parent))
             return f"{self._short(path)} imports {name}, which is not installed", requirement
         return None
 
@@ -275,9 +286,14 @@ class Imports:
         )
 
     def _undeclared_requirements(self) -> Iterator[UnmetRequirement]:
-        later = {one.name: self._fails_undeclared(one.name, _LATER) for one in self._roots}
-        found = [*self._undeclared.items(), *((name, one) for name, one in later.items() if one)]
-        for package, (_, requirement) in found:
+        found = [(package, one) for package, (_, one) in self._undeclared.items()]
+        for root in self._roots:
+            for undeclared in _LATER.get(root.name, ()):
+                failure = self._fails_undeclared(undeclared)
+                package, _, _ = undeclared[1].partition(":")
+                itself = name_of(undeclared[2]) == root.name
+                found += [(package if itself else root.name, undeclared[2])] if failure else []
+        for package, requirement in dict.fromkeys(found):
             if requirement:
                 there = self._site.distributions.get(name_of(requirement))
                 version = there.version if there is not None else ""

@@ -375,6 +375,23 @@ def test_a_name_that_pipelines_import(environment: Environment) -> None:
     assert environment.imports("diffusers").unmet == ()
 
 
+def test_a_package_that_is_too_old_for_what_it_imports(environment: Environment) -> None:
+    """PEFT 0.17 imports a name that Transformers 5 lacks; Diffusers 0.42 asks 0.14 for another."""
+    source = "from transformers import Cache, HybridCache\n"
+    environment.install("peft", init="", version="0.17.0", peft_model=source, helpers="")
+    environment.install("transformers", init="Cache = 1\n", version="5.17.0")
+    source = "if True:\n    from peft.helpers import disable_input_dtype_casting\n"
+    environment.install(
+        "diffusers", init="", **{"hooks/__init__": "", "hooks/layerwise_casting": source}
+    )
+    found = environment.imports("diffusers", "peft").unmet
+    said = [(one.needs, one.package, one.installed) for one in found]
+    assert said == [
+        ("peft>=0.18", "diffusers", "0.17.0"),
+        ("peft>=0.18", "transformers", "0.17.0"),
+    ]
+
+
 def test_accelerate_is_in_doubt_where_transformers_fails(environment: Environment) -> None:
     source = "if is_transformers_available():\n    from transformers import x\n"
     files = {"utils/__init__": "", "utils/megatron_lm": source}

@@ -127,6 +127,8 @@ def _clause(one: Condition) -> str:
 def _compared(one: Condition) -> str:
     name = "the system" if one.fact == "system.os" else _NAMES.get(one.fact)
     package, _, what = one.fact.partition(".")
+    if package == "env":
+        name = what
     if name is None and what == "version":
         name = f"the version of {package.replace('_', '-')}"
     if name is None or one.other:

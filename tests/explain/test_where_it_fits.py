@@ -24,6 +24,7 @@ from attn_doctor.rulebook.fact_catalogue import catalogue
         ),
         (['build.nvcc != ""'], "if nvcc is found"),
         (['env.CUDA_HOME == ""'], "if CUDA_HOME is not set"),
+        (['env.CC in ["gcc", "clang"]'], "if CC is gcc or clang"),
         (["flash_attn.installed == false"], "if flash-attn is not installed"),
         (['xformers.index not in ["", "pypi"]'], "if the index with xformers is not PyPI"),
         (['xformers.index == ""'], "if no index has xformers for it"),

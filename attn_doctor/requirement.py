@@ -231,11 +231,17 @@ def _named(specifier: str) -> list[str] | None:
 
 def _versions_in(specifier: str) -> list[str]:
     """The versions that a specifier names, without `.*`. Raises `ValueError`."""
+    return [version.removesuffix(".*") for _, version in written_clauses(specifier)]
+
+
+def written_clauses(specifier: str) -> list[tuple[str, str]]:
+    """The operator and the version, as written, of each clause. Raises `ValueError`."""
     if _clauses(specifier) is not None:
-        return [one.text for one in map(_split, specifier.split(",")) if one is not None]
+        split = filter(None, map(_split, specifier.split(",")))
+        return [(one.op, one.text + ".*" * one.family) for one in split]
     from packaging.specifiers import SpecifierSet
 
-    return [one.version.removesuffix(".*") for one in SpecifierSet(specifier)]
+    return [(one.operator, one.version) for one in SpecifierSet(specifier)]
 
 
 def names_prerelease(specifier: str) -> bool:
@@ -246,6 +252,11 @@ def names_prerelease(specifier: str) -> bool:
 
         return bool(SpecifierSet(specifier).prereleases)
     return any(one.version.is_prerelease and one.op != "!=" for one in clauses)
+
+
+def unconditional(text: str) -> Requirement | None:
+    """The requirement that `text` is, without a marker or an address; else None."""
+    return None if {*text} & {*";@/"} else applicable(text, [{}])
 
 
 def applicable(line: str, environments: list[dict[str, str]]) -> Requirement | None:

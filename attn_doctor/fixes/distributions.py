@@ -6,8 +6,6 @@ interpreter or installer no longer starts.
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -93,6 +91,8 @@ def owners(folder: str, base: str) -> dict[str, list[str]]:
     Several may have the same file; then the last one that was installed has written it.
     `base` is the folder that the metadata was installed in; `folder` may be a copy of it.
     """
+    import csv
+
     found: dict[str, list[str]] = {}
     for name, info in sorted(info_folders(folder).items()):
         try:
@@ -125,6 +125,8 @@ def info_name(entry: str) -> str:
 
 
 def _mark(info: str) -> str:
+    import hashlib
+
     mark = hashlib.sha256()
     for name in ("RECORD", "direct_url.json", "INSTALLER"):
         try:

@@ -6,16 +6,19 @@ Rules write few forms: `pip install` or `pip uninstall`, options, requirements, 
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from itertools import product
 
 from msgspec import Struct
-from packaging.requirements import Requirement
 
-from attn_doctor.requirement import combined, normal_name, satisfiable
+from attn_doctor.requirement import combined, normal_name, satisfiable, unconditional
 from attn_doctor.shell.commands import split_assignments
 
 #: Options that take a value in the next element.
 _VALUED = ("--index-url", "--extra-index-url", "-i", "--find-links", "-f", "-c", "--constraint")
+#: How `git+https://…` begins, and no requirement.
+_ADDRESS = r"[\w+.-]+://"
 
 
 class Wanted(Struct, frozen=True):
@@ -85,15 +88,25 @@ def pip_call(argv: tuple[str, ...]) -> PipCall | None:
 
 
 def _wanted(word: str) -> Wanted:
-    try:
-        found = Requirement(word)
-    except ValueError:
-        # `git+https://github.com/thu-ml/SageAttention@v2.2.0`, a path, or a wheel's URL
-        last = word.rstrip("/").rpartition("/")[2].partition("@")[0].partition("#")[0]
-        name = last.split("-")[0] if last.endswith((".whl", ".tar.gz")) else last
-        return Wanted(normal_name(name.removesuffix(".git")), url=word)
-    url = word if found.url else ""
-    return Wanted(normal_name(found.name), str(found.specifier), url, tuple(sorted(found.extras)))
+    if found := unconditional(word):
+        return Wanted(normal_name(found.name), found.specifier, "", tuple(sorted(found.extras)))
+    return _addressed(word)
+
+
+def _addressed(word: str) -> Wanted:
+    """A package with its address, or with what only `packaging` reads."""
+    if not re.match(_ADDRESS, word):
+        from packaging.requirements import Requirement
+
+        with suppress(ValueError):
+            found = Requirement(word)
+            url = word if found.url else ""
+            extras = tuple(sorted(found.extras))
+            return Wanted(normal_name(found.name), str(found.specifier), url, extras)
+    # `git+https://github.com/thu-ml/SageAttention@v2.2.0`, a path, or a wheel's URL
+    last = word.rstrip("/").rpartition("/")[2].partition("@")[0].partition("#")[0]
+    name = last.split("-")[0] if last.endswith((".whl", ".tar.gz")) else last
+    return Wanted(normal_name(name.removesuffix(".git")), url=word)
 
 
 def conflict(one: PipCall, other: PipCall) -> str:

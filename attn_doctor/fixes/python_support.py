@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
-
 from attn_doctor.derived.releases import parts, series
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.pip_arguments import PipCall
+from attn_doctor.requirement import AnyVersion, parsed, written_clauses
 from attn_doctor.rulebook import library
 
 _MANY = 10**6
 #: Later than all releases.
-_LAST = Version(str(_MANY))
+_LAST = parsed(str(_MANY))
 #: Packages whose repository needs the Python of their newest release on PyPI.
 _SAME_IN_REPOSITORY = ("flash-attention", "sageattention")
 
@@ -52,7 +50,7 @@ def _obstacles(call: PipCall, facts: Facts) -> Iterator[str]:
 def _accepted(specifier: str, since: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
     """The oldest and the newest Python of each row with releases that the specifier accepts."""
     lowest, highest, excluded = _bounds(specifier)
-    starts = [Version(row[0]) for row in since]
+    starts = [parsed(row[0]) for row in since]
     ends = [*starts[1:], _LAST][: len(starts)]
     return [
         (oldest, newest)
@@ -61,19 +59,19 @@ def _accepted(specifier: str, since: Sequence[Sequence[str]]) -> list[tuple[str,
     ]
 
 
-def _bounds(specifier: str) -> tuple[Version, Version, bool]:
+def _bounds(specifier: str) -> tuple[AnyVersion, AnyVersion, bool]:
     """The oldest and the newest release that it accepts; whether the latter is excluded."""
-    lowest, highest, excluded = Version("0"), _LAST, False
-    for one in SpecifierSet(specifier):
-        text = one.version.removesuffix(".*")
-        if one.operator in ("==", "===", ">=", ">", "~="):
-            lowest = max(lowest, Version(text))
-        if one.operator == "~=":
+    lowest, highest, excluded = parsed("0"), _LAST, False
+    for operator, version in written_clauses(specifier):
+        text = version.removesuffix(".*")
+        if operator in ("==", "===", ">=", ">", "~="):
+            lowest = max(lowest, parsed(text))
+        if operator == "~=":
             text = text.rpartition(".")[0]
-        top = one.operator == "~=" or one.version.endswith(".*")
-        until = Version(f"{text}.{_MANY}") if top else Version(text)
-        if one.operator in ("==", "===", "<=", "<", "~=") and until <= highest:
-            highest, excluded = until, one.operator == "<"
+        top = operator == "~=" or version.endswith(".*")
+        until = parsed(f"{text}.{_MANY}" if top else text)
+        if operator in ("==", "===", "<=", "<", "~=") and until <= highest:
+            highest, excluded = until, operator == "<"
     return lowest, highest, excluded
 
 

@@ -21,6 +21,7 @@ from attn_doctor.fixes.build_progress import span
 from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
 from attn_doctor.fixes.steps import Estimate, Step
 from attn_doctor.fixes.wheel_check import verdict
+from attn_doctor.requirement import parsed, satisfies
 from attn_doctor.rulebook import library
 from attn_doctor.shell.commands import attn_doctor
 
@@ -195,8 +196,6 @@ def pinned(call: PipCall, facts: Facts) -> PipCall:
     found = verdict("flash-attn", facts)
     if found.wheel != "yes" or "flash-attn" not in call.names or call.verb != "install":
         return call
-    from packaging.specifiers import SpecifierSet
-
     by_address = " @ " in found.requirement
     pin = Wanted(
         "flash-attn",
@@ -205,9 +204,7 @@ def pinned(call: PipCall, facts: Facts) -> PipCall:
     )
     wanted = tuple(
         pin
-        if one.name == "flash-attn"
-        and not one.url
-        and SpecifierSet(one.specifier).contains(found.version)
+        if one.name == "flash-attn" and not one.url and satisfies(found.version, one.specifier)
         else one
         for one in call.wanted
     )
@@ -333,14 +330,12 @@ def _nvcc_for(name: str, archs: list[int], facts: Facts, home: str, obstacles: l
     version = facts.build.version if home == facts.build.cuda_home else _version_of(home, facts)
     if not version or not archs:
         return
-    from packaging.version import Version
-
     row: Mapping[str, Any] = library.tables()[name]["release"][-1]
     by_arch = row.get("nvcc_by_arch", {})
     wanted = max(
-        [Version(row["nvcc"]), *(Version(by_arch[str(sm)]) for sm in archs if str(sm) in by_arch)]
+        [parsed(row["nvcc"]), *(parsed(by_arch[str(sm)]) for sm in archs if str(sm) in by_arch)]
     )
-    if Version(version) < wanted:
+    if parsed(version) < wanted:
         obstacles.append(f"nvcc is {version}; for this GPU {name} needs {wanted} or later")
 
 

@@ -13,7 +13,6 @@ import re
 from functools import lru_cache
 
 from msgspec.structs import replace
-from packaging.specifiers import SpecifierSet
 
 from attn_doctor.derived.releases import tag
 from attn_doctor.explain.explanation import Explanation
@@ -27,6 +26,7 @@ from attn_doctor.install.builds import TorchBuild, published
 from attn_doctor.install.choice import Choice, Conflict, choose
 from attn_doctor.install.demand import Demand
 from attn_doctor.install.known_faults import known_faults
+from attn_doctor.requirement import satisfies
 from attn_doctor.rulebook import library
 from attn_doctor.shell.commands import split_assignments
 
@@ -185,12 +185,12 @@ def _torch_of(call: PipCall, facts: Facts) -> TorchBuild | None:
     if wanted is None:
         return None
     index = next((url.rpartition("/")[2] for _, url in call.indexes), "")
-    accepted, local = SpecifierSet(wanted.specifier), "+" in wanted.specifier
+    local = "+" in wanted.specifier
     return next(
         (
             build
             for build in published(facts, library.tables(), cuda=index != "cpu")
-            if accepted.contains(build.version + f"+{tag(build.cuda)}" * local)
+            if satisfies(build.version + f"+{tag(build.cuda)}" * local, wanted.specifier)
             and index in (build.index, tag(build.cuda))
         ),
         None,

@@ -7,13 +7,13 @@ from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
-from packaging.specifiers import SpecifierSet
 
 from attn_doctor.derived.releases import find, parts, series
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.ready_wheels import ReadyWheel, ready_wheels
 from attn_doctor.fixes.source_builds import preflight
 from attn_doctor.fixes.wheel_check import Verdict, every_flash, every_xformers, verdict
+from attn_doctor.requirement import satisfies
 from attn_doctor.rulebook import library
 
 How = Literal["stays", "index", "address", "build"]
@@ -112,7 +112,7 @@ def pick_pair(
 def accepts_flash(xformers: str, flash: str) -> bool:
     """Whether an xformers uses a flash-attn beside it."""
     accepted = _accepted_flash(xformers)
-    return not accepted or SpecifierSet(accepted).contains(flash, prereleases=True)
+    return not accepted or satisfies(flash, accepted)
 
 
 def _accepted_flash(xformers: str) -> str:
@@ -166,9 +166,7 @@ def _too_old(sage: str) -> bool:
 
 
 def _accepts(specifier: str | None, torch: str | None) -> bool:
-    return bool(specifier and torch) and SpecifierSet(specifier or "").contains(
-        torch or "", prereleases=True
-    )
+    return bool(specifier and torch) and satisfies(torch or "", specifier or "")
 
 
 def _flash(facts: Facts, rules: Rules) -> Pick | Lacking:

@@ -77,18 +77,18 @@ _FORMS = (
         r"Driver Version: (?P<driver__version>[\d.]{5,20}) +"
         r"CUDA Version: (?P<driver__cuda_max>[\d.]{3,6})",
     ),
-    _Form("driver version:", r"(?i)Nvidia driver version: (?P<driver__version>[\d.]{5,20})"),
+    _Form("driver version", r"(?i)Nvidia driver version {0,30}: (?P<driver__version>[\d.]{5,20})"),
     # Cuda compilation tools, release 10.1, V10.1.243
     _Form("cuda compilation", r"release (?P<build__version>\d+\.\d+), V\d"),
-    _Form("cuda runtime version", r"CUDA runtime version: (?P<build__version>\d+\.\d+)"),
+    _Form("cuda runtime version", r"CUDA runtime version {0,30}: (?P<build__version>\d+\.\d+)"),
     _Form("detected cuda version", r"detected CUDA version \((?P<build__version>\d+\.\d+)\)"),
     _Form("to compile", r"used to compile\s+PyTorch \((?P<torch__cuda>\d+\.\d+)\)"),
-    _Form("cuda used to build", r"CUDA used to build PyTorch: (?P<torch__cuda>\d+\.\d+)"),
-    _Form("rocm used to build", r"ROCM used to build PyTorch: (?P<torch__hip>\d+\.\d+)"),
+    _Form("cuda used to build", r"CUDA used to build PyTorch {0,30}: (?P<torch__cuda>\d+\.\d+)"),
+    _Form("rocm used to build", r"ROCM used to build PyTorch {0,30}: (?P<torch__hip>\d+\.\d+)"),
     # Python version: 3.12.3 (main, Feb  4 2025, ...), Python 3.12.3 on a line of its own
     _Form(
         "python",
-        r"(?im)^[- ]{0,4}python(?: version)?:? (?P<python__version>3\.\d+(?:\.\d+)?)\b",
+        r"(?im)^[- ]{0,4}python(?: version)? {0,30}:? (?P<python__version>3\.\d+(?:\.\d+)?)\b",
     ),
     _Form("python3.", r"[/\\]python(?P<python__version>3\.\d+)[/\\]", Confidence.INFERRED),
     # pip 24.0 from /venv/lib/python3.12/site-packages/pip (python 3.12)
@@ -105,19 +105,13 @@ _FORMS = (
     ),
     # ** Python version: 3.12.7 (tags/v3.12.7:0b05ead, ...)
     _Form("python version:", r"\*\* Python version: (?P<python__version>3\.\d+\.\d+)"),
-    # OS: Ubuntu 22.04.4 LTS (x86_64)
-    _Form(
-        "os: ",
-        r"(?m)^OS: (?P<system__distribution_name>[A-Z][^\n(]{2,60}?)"
-        r" \((?P<system__arch>x86_64|aarch64|arm64)\)",
-    ),
     # Unsloth: Torch: 2.6.0+cu124. CUDA: 12.0. CUDA Toolkit: 12.4. Triton: 3.2.0
     _Form(
         "cuda toolkit:",
         rf"Torch: {_TORCH}\. CUDA: (?P<gpu__compute_capability>\d+\.\d)\. CUDA Toolkit: "
         rf"[\d.]{{2,8}}\. Triton: (?P<triton__version>{_VERSION})",
     ),
-    # ldd (Ubuntu GLIBC 2.35-0ubuntu3) 2.35; Libc version: glibc-2.35
+    # ldd (Ubuntu GLIBC 2.35-0ubuntu3) 2.35; Libc version {0,30}: glibc-2.35
     _Form(
         "glibc",
         r"(?:with-glibc|Libc version: glibc-|ldd \(\S+ GLIBC )(?P<system__glibc>2\.\d+)",
@@ -135,7 +129,9 @@ _FORMS = (
     _Form("torch.__version__", rf"torch\.__version__\)?\s*[=:]{{0,2}}\s*'?{_TORCH}"),
     # sglang and vLLM: "PyTorch: 2.6.0+cu124"
     _Form("pytorch: ", rf"(?m)^\W{{0,4}}PyTorch: {_TORCH}"),
-    _Form("torch version", rf"(?i)\b(?:py)?torch version\b(?: \(GPU\?\))?\s?[:=]+ ?{_TORCH}"),
+    _Form(
+        "torch version", rf"(?i)\b(?:py)?torch version\b(?: \(GPU\?\))?\s{{0,30}}[:=]+ ?{_TORCH}"
+    ),
     # The name of a wheel says for which versions it was built.
     _Form(
         "flash_attn-",
@@ -193,10 +189,28 @@ _SYSTEMS = {
 }
 #: `Platform: Windows`, `platform: Linux-5.15.0-x86_64`, `OS: Ubuntu 22.04.4 LTS (x86_64)`
 _PLATFORM = (
-    r"(?m)\bplatform: (windows|linux|macos|darwin)"
-    r"|^os: (microsoft windows|windows|macos|ubuntu|debian|red hat|fedora|arch|rocky|alma|centos)"
+    r"(?m)\bplatform {0,30}: (windows|linux|macos|darwin)"
+    r"|^os {0,30}: (microsoft windows|windows|macos|ubuntu|debian|red hat|fedora|arch|rocky|alma"
+    r"|centos)"
 )
 _PLATFORMS = {"windows": ("microsoft", "windows"), "macos": ("macos", "darwin")}
+#: `OS: Ubuntu 22.04.4 LTS (x86_64)`, `OS: Debian GNU/Linux 12 (bookworm) (x86_64)`
+_OS = (
+    r"(?m)^OS {0,30}: (?P<name>(?P<word>[A-Z][a-zA-Z]+)[^\n(]{1,60}?)(?: \([\w .]{1,30}\))?"
+    r" \((?P<arch>x86_64|aarch64|arm64)\)"
+)
+#: The ID of /etc/os-release, by the first word of the name in lower case.
+_DISTRIBUTIONS = {
+    **{
+        name: name
+        for name in ("ubuntu", "debian", "fedora", "rocky", "almalinux", "centos", "arch")
+    },
+    "red": "rhel",
+    "amazon": "amzn",
+    "oracle": "ol",
+}
+#: `Python platform: Linux-6.8.0-60-generic-x86_64-with-glibc2.39`. The kernel of WSL has its name.
+_KERNEL = r"\bplatform {0,30}: linux-\d[\w.+~]{1,30}(?!\S{0,60}microsoft)-\S"
 #: The prompt of a shell in a container, whose host has an id for a name.
 _CONTAINER = r"(?m)^\(?\w{0,30}\)? ?root@[0-9a-f]{12}:"
 #: What only uv prints.
@@ -220,6 +234,7 @@ def statements(text: str) -> Iterator[Statement]:
     yield from _packages(text)
     yield from _gpus(text, lowered)
     yield from _system(lowered)
+    yield from _distribution(text)
     yield from _interpreter(text, lowered)
     for match in _compiled(_VARIABLE).finditer(text):
         if match[1] in VARIABLES:
@@ -300,6 +315,18 @@ def _spaced(name: str) -> str:
     return re.sub(r"(?<=\d)(?=[TSD])", " ", re.sub(r"(?<=X)(?=\d)", " ", name))
 
 
+def _distribution(text: str) -> Iterator[Statement]:
+    for match in _compiled(_OS).finditer(text):
+        facts = {"distribution_name": match["name"], "arch": match["arch"]}
+        if id := _DISTRIBUTIONS.get(match["word"].lower()):
+            facts["distribution"] = id
+            # Ubuntu names the point release too: 22.04.4
+            version = re.search(r"\d+(?:\.\d+)?", match["name"])
+            facts |= {"distribution_version": version[0]} if version else {}
+        for name, value in facts.items():
+            yield Statement(f"system.{name}", value, Confidence.REPORTED, match.start())
+
+
 def _system(lowered: str) -> Iterator[Statement]:
     found = {os: list(_compiled(marks).finditer(lowered)) for os, marks in _SYSTEMS.items()}
     best = max(found, key=lambda os: len(found[os]))
@@ -312,6 +339,8 @@ def _system(lowered: str) -> Iterator[Statement]:
     if (at := max(lowered.find("/usr/lib/wsl/"), lowered.find("wsl2"))) >= 0:
         yield Statement("system.os", "linux", Confidence.REPORTED, at)
         yield Statement("system.wsl", 2, Confidence.INFERRED, at)
+    elif kernel := _compiled(_KERNEL).search(lowered):
+        yield Statement("system.wsl", 0, Confidence.INFERRED, kernel.start())
     if prompt := _compiled(_CONTAINER).search(lowered):
         yield Statement("system.container", "docker", Confidence.INFERRED, prompt.start())
     if "/hip/" in lowered and (at := lowered.find("triggered internally")) >= 0:

@@ -443,6 +443,14 @@ def _fixes(rule: Rule, lookup: FactLookup, log: str) -> tuple[Fix, ...]:
     """
     certain, possible = fitting_fixes(rule, lookup, log)
     fixes = {index: fill_fix(rule, index, lookup) for index in sorted((*certain, *possible))}
+    # Of one remedy in several forms, the later ones are for facts that the log does not state.
+    said_before = {fixes[index].title for index in certain}
+    forms = {(fix.title, fix.run): index for index, fix in reversed(fixes.items())}
+    fixes = {
+        index: fix
+        for index, fix in fixes.items()
+        if index in certain or (fix.title not in said_before and forms[fix.title, fix.run] == index)
+    }
     said = tuple(
         fix if index in certain else _where(fix, rule.fixes[index], rule.fix_when[index], lookup)
         for index, fix in fixes.items()

@@ -107,7 +107,47 @@ def extracted(log: str) -> tuple[Facts, frozenset[str]]:
                 "system.os": "linux",
                 "system.arch": "x86_64",
                 "system.distribution_name": "Ubuntu 22.04.4 LTS",
+                "system.distribution": "ubuntu",
+                "system.distribution_version": "22.04",
             },
+        ),
+        (
+            ("OS                           : Debian GNU/Linux 12 (bookworm) (x86_64)\n"
+            "Python platform              : Linux-6.8.0-60-generic-x86_64-with-glibc2.36"),
+            {
+                "system.os": "linux",
+                "system.arch": "x86_64",
+                "system.distribution_name": "Debian GNU/Linux 12",
+                "system.distribution": "debian",
+                "system.distribution_version": "12",
+                "system.glibc": "2.36",
+            },
+        ),
+        (
+            # collect_env of vLLM
+            ("PyTorch version              : 2.8.0+cu128\n"
+            "CUDA used to build PyTorch   : 12.8\n"
+            "Python version               : 3.12.11 (main, Jun  4 2025) [GCC 13.3.0]\n"
+            "CUDA runtime version         : 12.8.93\n"
+            "GPU models and configuration : GPU 0: NVIDIA H100 80GB HBM3\n"
+            "Nvidia driver version        : 570.86.15\n"),
+            {
+                "torch.version": "2.8.0+cu128",
+                "torch.cuda": "12.8",
+                "python.version": "3.12.11",
+                "build.version": "12.8",
+                "gpu.sm": 90,
+                "driver.version": "570.86.15",
+            },
+        ),
+        ("OS: Red Hat Enterprise Linux 9.4 (Plow) (x86_64)", {"system.distribution": "rhel"}),
+        (
+            "Python platform: Linux-6.8.0-60-generic-x86_64-with-glibc2.36",
+            {"system.wsl": 0, "system.os": "linux"},
+        ),
+        (
+            "Python platform: Linux-5.15.167.4-microsoft-standard-WSL2-x86_64-with-glibc2.35",
+            {"system.wsl": 2, "system.os": "linux"},
         ),
         ("OS: Microsoft Windows 11 Pro (10.0.26100 64-bit)", {"system.os": "windows"}),
         ("Python platform: macOS-15.3.2-arm64-arm-64bit", {"system.os": "macos"}),

@@ -224,14 +224,15 @@ def test_a_check_compiles_no_annotation(tmp_path: Path) -> None:
     assert done.returncode in (0, 1), done.stderr.decode()
 
 
-def test_a_check_that_finds_errors_does_without_packaging(snapshot: str) -> None:
-    """Its parsers, and what they import, take a fifth of such a check."""
+def test_a_check_that_finds_errors_does_without_packaging(snapshot: str, tmp_path: Path) -> None:
+    """Its parser of requirements, and what that imports, take a fifth of such a check."""
     python, *words = installed()
     done = subprocess.run(
         [python, "-X", "importtime", *words, "check", "--facts", snapshot],
         capture_output=True,
         text=True,
+        cwd=tmp_path,
         check=False,
     )
     assert done.returncode == 1
-    assert "packaging" not in done.stderr
+    assert "packaging.requirements" not in done.stderr

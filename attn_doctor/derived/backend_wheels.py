@@ -94,7 +94,7 @@ def _flash_fits(row: Row, facts: Facts) -> bool | None:
             _among(facts.system.arch, row["machine"]),
             _among(minor, row["torch"]),
             _among(major(facts.torch.cuda), row["cuda"]),
-            _among(facts.torch.cxx11_abi, row["abi"]),
+            _among(facts.torch.cxx11_abi, _abis(row, minor)),
             _among(python, row["python"]),
             [minor, python] not in row["without"],
         )
@@ -115,6 +115,11 @@ def _flash_fits(row: Row, facts: Facts) -> bool | None:
         _among(facts.python.free_threaded, (False,)),
         True if True in fits else None if None in fits else False,
     )
+
+
+def _abis(row: Row, minor: str | None) -> Collection[bool]:
+    """The C++ ABIs of the release's wheels for this torch, whatever their names say."""
+    return row["abi"] if minor in row.get("old_abi", row["torch"]) else (True,)
 
 
 def accepts_flash_attn(facts: Facts, tables: Tables) -> bool | Unknown | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from packaging.utils import parse_wheel_filename
 
 from attn_doctor.derived import derive
@@ -116,3 +117,21 @@ def test_wheels_of_others_are_mentioned() -> None:
     found = verdict("flash-attn", machine("2.12.1+cu130", python="3.13.1"))
     assert found.wheel != "yes"
     assert "mjun0812, not the project, publishes flash_attn-2.8.3+cu130torch2.12" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("torch", "new_abi", "version"),
+    [
+        ("2.5.1+cu124", False, "2.8.3.post1"),
+        # The wheel of 2.8 for it is named cxx11abiFALSE, and has the new ABI.
+        ("2.6.0+cu124", False, "2.7.4.post1"),
+        ("2.6.0+cu126", True, "2.8.3.post1"),
+    ],
+)
+def test_the_abi_of_a_wheel_is_not_what_its_name_says(
+    torch: str, new_abi: bool, version: str
+) -> None:
+    facts = machine(torch)
+    facts = replace(facts, torch=replace(facts.torch, cxx11_abi=new_abi))
+    found = verdict("flash-attn", facts)
+    assert (found.wheel, found.requirement) == ("yes", f"flash-attn=={version}")

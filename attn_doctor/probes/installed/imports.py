@@ -55,7 +55,8 @@ _UNDECLARED = {
 #: The same for names that a package imports after what is looked at here: Diffusers' pipelines,
 #: and PEFT, which they import where it is installed. Each was seen to fail: Diffusers 0.33.1 beside
 #: Transformers 5.17 and Diffusers 0.42.1 beside PEFT 0.14.0, PEFT 0.21.2 beside Accelerate 0.30.1
-#: and PEFT 0.17.0 beside Transformers 5.17, for which PEFT itself has to be newer.
+#: and PEFT 0.17.0 beside Transformers 5.17, for which PEFT itself has to be newer. Transformers
+#: 4.40 lacks the last name.
 _LATER = {
     "diffusers": (
         (
@@ -76,6 +77,7 @@ _LATER = {
             "accelerate>=0.34",
         ),
         (("peft.peft_model",), "transformers:HybridCache", "peft>=0.18"),
+        (("peft.peft_model",), "transformers:EncoderDecoderCache", "transformers>=4.46"),
     ),
 }
 #: What a module of a framework imports if it is installed: the module, and the distribution.
@@ -278,7 +280,10 @@ class Imports:
         text = self._host.try_read(path) if path and own else ""
         if not re.search(rf"(?m)^(?: {{4}})?from {package} import [^\n]*\b{function}\b", text):
             return ""
-        if re.search(rf"\b{function}\b", self._host.try_read(own, 1 << 20)):
+        # Diffusers before 0.40 asks first whether PEFT is newer than 0.14.
+        asks = rf'(?m)^\w+ = .*is_{package.partition(".")[0]}_version\(">"'
+        guarded = re.search(asks, text)
+        if guarded or re.search(rf"\b{function}\b", self._host.try_read(own, 1 << 20)):
             return ""
         return (
             f"{self._short(path)} imports {function} from {package}, and this {package} has no such"

@@ -379,7 +379,8 @@ def test_a_package_that_is_too_old_for_what_it_imports(environment: Environment)
     """PEFT 0.17 imports a name that Transformers 5 lacks; Diffusers 0.42 asks 0.14 for another."""
     source = "from transformers import Cache, HybridCache\n"
     environment.install("peft", init="", version="0.17.0", peft_model=source, helpers="")
-    environment.install("transformers", init="Cache = 1\n", version="5.17.0")
+    names = "Cache = EncoderDecoderCache = 1\n"
+    environment.install("transformers", init=names, version="5.17.0")
     source = "if True:\n    from peft.helpers import disable_input_dtype_casting\n"
     environment.install(
         "diffusers", init="", **{"hooks/__init__": "", "hooks/layerwise_casting": source}
@@ -390,6 +391,10 @@ def test_a_package_that_is_too_old_for_what_it_imports(environment: Environment)
         ("peft>=0.18", "diffusers", "0.17.0"),
         ("peft>=0.18", "transformers", "0.17.0"),
     ]
+    file = environment.site / "diffusers" / "hooks" / "layerwise_casting.py"
+    file.write_text('ASK = is_peft_version(">", "0.14.0")\n' + source)
+    found = environment.imports("diffusers", "peft").unmet
+    assert [one.package for one in found] == ["transformers"]
 
 
 def test_accelerate_is_in_doubt_where_transformers_fails(environment: Environment) -> None:

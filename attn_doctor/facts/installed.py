@@ -50,6 +50,9 @@ class Torch(Struct, frozen=True, kw_only=True):
     """A name in TORCH_LOGS that this torch does not know; empty if it knows all."""
     lost_plugin: str | None = None
     """Package of a device backend that `import torch` loads and does not find; empty if none."""
+    unrecorded_plugin: str | None = None
+    """Folder of the metadata of that package if pip cannot remove it for lack of a RECORD; else
+    empty."""
     source: Origin | None = None
     """Where it was installed from: `index`, `url`, `vcs`, `local`, `editable`, `conda`,
     `system`."""

@@ -86,6 +86,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             import_doubt=doubt,
             unknown_log=log,
             lost_plugin=plugin.package if plugin is not None and lost else "",
+            unrecorded_plugin=plugin.unrecorded if plugin is not None and lost else "",
             source=came.source,
             from_pythonpath=_from_pythonpath(host, site, path),
             from_pypi=_from_pypi(one, said),
@@ -120,6 +121,8 @@ class _Plugin(Struct, frozen=True):
 
     package: str
     module: str
+    unrecorded: str
+    """Its folder of metadata if that has no RECORD; else empty."""
 
 
 # [torch.backends]
@@ -136,7 +139,8 @@ def _plugin(host: Host, site: Site, path: str) -> _Plugin | None:
         section = site.distributions.read(one, "entry_points.txt").partition("[torch.backends]")[2]
         found = re.match(r"\s*[^\s=\[]+\s*=\s*(\w[\w.]*)", section)
         if found is not None:
-            return _Plugin(one.name, found[1])
+            recorded = "RECORD" in host.try_list(one.info)
+            return _Plugin(one.name, found[1], "" if recorded else one.info)
     return None
 
 

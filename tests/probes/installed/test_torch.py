@@ -104,6 +104,7 @@ def test_wheel_from_pypi() -> None:
         foreign_variable="",
         unknown_log="",
         lost_plugin="",
+        unrecorded_plugin="",
         source="index",
         from_pypi=True,
         from_pythonpath=False,
@@ -160,6 +161,7 @@ def test_a_backend_of_another_package(loads: str, there: bool, lost: str) -> Non
         {f"{SITE}/torch_npu/__init__.py": ""} if there else {},
     )
     assert found.lost_plugin == lost
+    assert found.unrecorded_plugin == (f"{SITE}/torch_npu-2.7.1.dist-info" if lost else "")
     assert bool(found.import_error) is bool(lost)
     assert (found.import_error is None) is there
 

@@ -183,6 +183,7 @@ PUBLISH = """
           exclude:
             - torch-version: '2.4.0'
               python-version: '3.13'
+            maxv = {'2.4': 124, '2.5': 124, '2.6': 126, '2.7': 128, '2.8': 129}[env['X']]; \\
 """
 
 

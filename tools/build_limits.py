@@ -43,7 +43,10 @@ def limits(text: str) -> dict[str, Any]:
 
 
 def matrix(text: str) -> dict[str, Any]:
-    """The keys of wheels in flash-attn's `publish.yml`: torch, cuda, python, abi and without."""
+    """The keys of wheels in flash-attn's `publish.yml`: torch, cuda, python, abi, old_abi, without.
+
+    A wheel has the C++ ABI of the torch that it is built with. In 2.6 that of CUDA 12.6 is new.
+    """
     lists = dict(
         re.findall(
             r"^ +(python-version|torch-version|cuda-version|cxx11_abi): (\[.*\])",
@@ -53,11 +56,16 @@ def matrix(text: str) -> dict[str, Any]:
     )
     found = {name: ast.literal_eval(value) for name, value in lists.items()}
     pairs = re.findall(r"- torch-version: '([\d.]+)'\s+python-version: '([\d.]+)'", text)
+    torches = [_minor(one) for one in found["torch-version"] if "dev" not in one]
+    newest = re.search(r"maxv = (\{.*?\})", text)
+    cuda_of = ast.literal_eval(newest[1]) if newest else {}
+    old = [one for one in torches if (Version(one), cuda_of.get(one, 0)) < (Version("2.6"), 126)]
     return {
-        "torch": [_minor(one) for one in found["torch-version"] if "dev" not in one],
+        "torch": torches,
         "cuda": sorted({int(one.partition(".")[0]) for one in found["cuda-version"]}),
         "python": found["python-version"],
         "abi": [one == "TRUE" for one in reversed(found["cxx11_abi"])],
+        **({"old_abi": old} if old != torches else {}),
         "without": [[_minor(torch), python] for torch, python in pairs],
     }
 

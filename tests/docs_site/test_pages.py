@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,9 +39,15 @@ catalogue_pages, claim_pages, command_pages, links, rule_pages, table_pages = ma
 WRITTEN = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/tasks/*.md"), *ROOT.glob("README*.md")])
 
 
+@cache
+def pages_of_rules() -> dict[str, str]:
+    pages: dict[str, str] = rule_pages.pages(whole_rules(), library.tables()["causes"]["cause"])
+    return pages
+
+
 def test_each_rule_has_a_page_with_its_messages_fixes_and_claims() -> None:
     rules = library.load()
-    pages = rule_pages.pages(rules, library.tables()["causes"]["cause"])
+    pages = pages_of_rules()
     for rule in rules:
         page = pages[f"rules/{rule.id}.md"]
         head = page.partition("\n## ")[0]
@@ -70,7 +77,7 @@ def test_a_page_is_titled_by_the_message() -> None:
 
 
 def test_a_shell_reads_a_requirement_of_a_command_as_one_word() -> None:
-    pages = rule_pages.pages(whole_rules(), library.tables()["causes"]["cause"])
+    pages = pages_of_rules()
     lines = [line for page in pages.values() for line in re.findall(r"`` (\S+ .*?) ``", page)]
     assert '"triton-windows<3.6"' in pages["rules/sage/needs-triton.md"]
     unquoted = [line for line in lines if re.search(r"^[^\"'$]*[\w\]][<>]", line)]

@@ -101,9 +101,8 @@ def test_what_unpacks_to_too_much_is_refused(
 ) -> None:
     monkeypatch.setattr(compressed, "MOST", 1 << 30)
     path = tmp_path / "log.gz"
-    with gzip.open(path, "wb", 1) as file:
-        for _ in range(1025):
-            file.write(b"a\n" * (1 << 19))
+    # A file may have several members.
+    path.write_bytes(gzip.compress(b"a\n" * (1 << 24), 1) * 33)
     assert path.stat().st_size < 10 << 20
     most = 0
     with path.open("rb") as file:

@@ -292,7 +292,7 @@ def _is_incidental(
 def _reports_nothing(match: SymptomMatch, rule: Rule, ends: Sequence[LogEnd]) -> bool:
     """The line quotes a failure, denies it, or is of a run that knows nothing of it or goes on."""
     signals = log_signals()
-    if signals.quoted.search(match.excerpt):
+    if signals.quoted.search(match.said):
         return True
     if match.position.kind < LineKind.EXCEPTION and signals.passed.search(match.said):
         return True

@@ -73,6 +73,8 @@ def test_a_note_that_the_run_goes_on_does_not_explain_a_later_failure(
         f"SKIPPED [1] tests/test_attention.py:10: {LINE}",
         f"1a2b3c4 Fix {LINE}",
         f"If you see `{LINE}`, install another release.",
+        f"If you see `{LINE}, for {'a reason ' * 20}`, install another release.",
+        f'    with pytest.raises(RuntimeError, match="{LINE}"):',
     ],
 )
 def test_a_line_that_quotes_a_failure_is_no_failure(

@@ -265,6 +265,6 @@ def test_the_driver_is_not_asked_by_what_lies_in_the_working_folder(tmp_path: Pa
     (tmp_path / "ctypes.py").write_text("raise SystemExit('shadowing')")
     done = subprocess.run(
         worker.command(sys.executable, "cuda_driver"),
-        cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=True, timeout=60,
+        cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=True, timeout=600,
     )  # fmt: skip
     assert isinstance(json.loads(done.stdout), list)

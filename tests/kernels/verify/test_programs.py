@@ -222,7 +222,7 @@ def test_a_recorded_program_has_to_be_where_it_was(tmp_path: Path) -> None:
 def test_two_dashes_and_nothing_behind() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "attn_doctor", "cache", "verify", "--"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert ended.returncode == 2
     assert "after -- a program is expected" in " ".join(ended.stderr.replace("│", "").split())

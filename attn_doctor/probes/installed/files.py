@@ -150,6 +150,7 @@ def _unreadable(host: Host, changed: _Changed) -> Iterator[str]:
 def _incomplete(host: Host, changed: _Changed) -> Iterator[IncompletePackage]:
     for one, files in changed:
         faults = [(path, _WORDS[size]) for path, size in files if size in _WORDS]
+        faults = [each for each in faults if each[0] != _SHARED]
         known = (*_WORDS, _UNREADABLE)
         differ = [(path, size >= 0) for path, size in files if size not in known]
         for path, shorter in differ[:MOST]:
@@ -179,6 +180,8 @@ def _link_to_nothing(host: Host, site: str, path: str) -> str:
     return ""
 
 
+#: An empty file of all CUDA wheels, which the removal of one deletes. Python needs no such file.
+_SHARED = "nvidia/__init__.py"
 #: A negative size → what it means.
 _WORDS = {-1: "gone", -2: "for another processor", -5: "for another system"}
 #: What Git writes into a file where two changes meet.

@@ -211,6 +211,15 @@ def test_an_extension_for_another_system(site: Path, macos: bool) -> None:
     assert found(site) == [(f"diffusers/{name}", "for another system", 1)]
 
 
+def test_the_file_that_cuda_wheels_share(site: Path) -> None:
+    """`uv pip uninstall` of one of them removes it."""
+    info = site / "nvidia_cublas-13.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: nvidia-cublas\nVersion: 13.1.0\n")
+    (info / "RECORD").write_text("nvidia/__init__.py,sha256=x,0\n")
+    assert found(site) == []
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="makes a symbolic link")
 def test_a_folder_that_is_a_link_to_nothing(site: Path) -> None:
     shutil.rmtree(site / "diffusers")

@@ -64,6 +64,7 @@ def test_every_shell_gets_them(shell: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.skipif(not PROGRAM.exists(), reason="attn-doctor is not installed as a program")
 def test_bash_itself_completes() -> None:
     script = f"""
         eval "$(_ATTN_DOCTOR_COMPLETE=source_bash {PROGRAM})"

@@ -148,8 +148,9 @@ class Imports:
         declared = unmet(requirements, known)
         absent = [one for one in declared if not one.installed]
         names = {normal_name(name_of(one.needs or "")) for one in absent}
-        #: Modules that are not installed, with the distribution that contains each.
-        self._absent = {module_of(name): name for name in names}
+        #: Modules that are not there, with the distribution that contains each. Files without
+        #: metadata are imported all the same.
+        self._absent = {module_of(name): name for name in names if not self._file(module_of(name))}
         #: Modules of packages that are installed in another version than one requires.
         self._unfit = {module_of(normal_name(name_of(one.needs or ""))): one for one in declared}
         for module in self._absent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -463,3 +464,13 @@ def test_an_archive_in_pythonpath(
     archive.write_bytes(b"")
     monkeypatch.setenv("PYTHONPATH", str(archive))
     assert str(archive) in environment.imports("top").doubt("top", "top")
+
+
+def test_files_without_metadata_are_imported(environment: Environment) -> None:
+    environment.install("top", "low>=2", init="import low")
+    environment.install("low", init="name = 1")
+    shutil.rmtree(environment.site / "low-1.0.dist-info")
+    found = environment.imports("top")
+    assert [(one.needs, one.installed) for one in found.unmet] == [("low>=2", "")]
+    assert found.error("top", "top") == ""
+    assert not environment.fails("top")

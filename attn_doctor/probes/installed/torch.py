@@ -32,7 +32,7 @@ SAMPLE = 48
 _LOADED = ("missing_libraries", "foreign_library", "foreign_fault", "foreign_variable")
 #: The module of FlexAttention, and what its first call imports: more than `import torch` does.
 FLEX = ("torch.nn.attention.flex_attention", "torch._dynamo")
-#: What its first call imports in releases whose file names this module.
+#: What its first call imports in releases whose file, or a helper of it, names this module.
 _FLEX_BACKEND = "torch._dynamo.backends.debugging"
 
 
@@ -317,8 +317,9 @@ def _flex_import_error(host: Host, path: str, imports: Imports) -> str | None:
     """Return why FlexAttention's module or its first call fails, empty if nothing is seen."""
     if not path:
         return None
-    file = host.join(path, "nn", "attention", "flex_attention.py")
-    more = (_FLEX_BACKEND,) if host.try_grep(file, f"from {_FLEX_BACKEND} ") else ()
+    files = (("nn", "attention", "flex_attention.py"), ("_higher_order_ops", "utils.py"))
+    named = (host.try_grep(host.join(path, *one), f"from {_FLEX_BACKEND} ") for one in files)
+    more = (_FLEX_BACKEND,) if any(named) else ()
     return next(filter(None, (imports.error("torch", one) for one in (*FLEX, *more))), "")
 
 

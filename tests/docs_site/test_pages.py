@@ -46,7 +46,7 @@ def pages_of_rules() -> dict[str, str]:
 
 
 def test_each_rule_has_a_page_with_its_messages_fixes_and_claims() -> None:
-    rules = library.load()
+    rules = whole_rules()
     pages = pages_of_rules()
     for rule in rules:
         page = pages[f"rules/{rule.id}.md"]
@@ -66,7 +66,7 @@ def test_each_rule_has_a_page_with_its_messages_fixes_and_claims() -> None:
 
 
 def test_a_page_is_titled_by_the_message() -> None:
-    titles = {rule.id: rule_pages.title(rule) for rule in library.load()}
+    titles = {rule.id: rule_pages.title(rule) for rule in whole_rules()}
     assert titles["flash/built-for-other-torch"] == (
         "ImportError: …/flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined symbol:"
         " _ZN3c104cuda9SetDeviceEi"
@@ -85,7 +85,7 @@ def test_a_shell_reads_a_requirement_of_a_command_as_one_word() -> None:
 
 
 def test_a_page_has_the_translations_of_its_rule() -> None:
-    rule = next(rule for rule in library.load() if rule.id == "flash/build-isolation")
+    rule = next(rule for rule in whole_rules() if rule.id == "flash/build-isolation")
     for name, words in (("zh-CN", "隔离环境"), ("pt-BR", "ambiente isolado"), ("hi", "एनवायरनमेंट")):
         _, _, section = rule_pages.rule_page(rule, "", ()).partition(f'<div lang="{name}">\n')
         section, _, _ = section.partition("</div>")
@@ -269,7 +269,7 @@ def test_a_pasted_message_finds_its_page_first(site: Path) -> None:
         check=True,
     ).stdout
     first = [pages[0] for pages in json.loads(answer)]
-    causes = {f"rules/{rule.id}/": rule.cause for rule in library.load()}
+    causes = {f"rules/{rule.id}/": rule.cause for rule in whole_rules()}
     found = {name: causes.get(page) for name, page in zip(PASTED, first, strict=True)}
     assert found == {name: cases[name]["cause"] for name in PASTED}
 
@@ -289,7 +289,7 @@ def test_patterns_for_a_browser(pattern: str, javascript: str) -> None:
 
 
 def test_every_pattern_has_one_for_a_browser() -> None:
-    rules = library.load()
+    rules = whole_rules()
     listed = tool("patterns").listed(rules, {rule.id: rule.id for rule in rules})
     assert [one[0] for one in listed] == [rule.id for rule in rules if rule.symptoms]
 

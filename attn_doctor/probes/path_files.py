@@ -24,6 +24,12 @@ _ENDS = re.compile(
     r"\b((SystemExit|KeyboardInterrupt|_?exit|quit|abort|exec[lv]p?e?|kill|meta_path|path_hooks)\b"
     r"|modules\[[^]]*\] *=(?!=)|__import__ *=(?!=))"
 )
+#: The line by which setuptools declares a namespace package. It leaves the import path as it is.
+_NAMESPACE = re.compile(
+    r"import sys, types, os;(?:(?!sys\.path\b|addsitedir).)*"
+    r"p = os\.path\.join\(sys\._getframe\(1\)\.f_locals\['sitedir'\], \*\([^()]*\)\);"
+    r"(?:(?!sys\.path\b|addsitedir).)*\(p not in mp\) and mp\.append\(p\)"
+)
 #: Characters of code that are parsed; longer code is not understood.
 _LONGEST = 4000
 
@@ -48,6 +54,8 @@ def read(host: Host, folder: str, name: str, prefix: str) -> PathFile:
     for line in lines:
         if line.startswith(("import ", "import\t")):
             runs = True
+            if _NAMESPACE.fullmatch(line):
+                continue
             concerned = "path" in line or "addsitedir" in line
             if concerned and not (eggs and "sys.__" in line):
                 found = _changes(host, line, folder, prefix)

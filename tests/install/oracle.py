@@ -253,6 +253,10 @@ def xformers(asked: Asked, row: Any, version: str, cuda: str) -> tuple[set[str],
             and oldest <= asked.minor
             and all(asked.minor <= two for two in newest)
             and not 0 < GPUS[asked.gpu] < one.get("oldest", 0)
+            # facebookresearch/xformers, issue 1323: its kernel for Hopper is taken on Blackwell.
+            and not (
+                GPUS[asked.gpu] > 90 and (0, 0, 30) <= numbers(one["version"])[:3] <= (0, 0, 32)
+            )
         ):
             found.add(one["version"])
     return found, True

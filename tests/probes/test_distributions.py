@@ -150,6 +150,26 @@ def test_code_that_changes_the_import_path_is_understood(
     assert site.added_by == dict.fromkeys(added, f"{SITE}/first.pth")
 
 
+#: protobuf-3.20.3-py3.10-nspkg.pth, as setuptools writes it.
+NAMESPACE = (
+    "import sys, types, os;has_mfs = sys.version_info > (3, 5);"
+    "p = os.path.join(sys._getframe(1).f_locals['sitedir'], *('google',));"
+    "importlib = has_mfs and __import__('importlib.util');"
+    "has_mfs and __import__('importlib.machinery');"
+    "m = has_mfs and sys.modules.setdefault('google', importlib.util.module_from_spec("
+    "importlib.machinery.PathFinder.find_spec('google', [os.path.dirname(p)])));"
+    "m = m or sys.modules.setdefault('google', types.ModuleType('google'));"
+    "mp = (m or []) and m.__dict__.setdefault('__path__',[]);(p not in mp) and mp.append(p)"
+)
+
+
+def test_a_namespace_package_leaves_the_path_as_it_is() -> None:
+    site = site_of({f"{SITE}/protobuf-nspkg.pth": NAMESPACE + "\n"})
+    assert (site.folders, site.path_unread) == ((SITE,), ())
+    more = NAMESPACE.replace("has_mfs =", "sys.path.insert(0, p);has_mfs =", 1)
+    assert site_of({f"{SITE}/a-nspkg.pth": more + "\n"}).path_unread == (f"{SITE}/a-nspkg.pth",)
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -77,14 +77,9 @@ def _import_packages() -> None:
     """Import msgspec and `subprocess` without modules that a check does not need.
 
     msgspec takes typing_extensions where it is installed, and does without it elsewhere: 5 ms.
-    typing compiles each annotation that is text, and evaluates the code; it evaluates the text as
-    well. The first call of `compile` makes the classes of all syntax trees: 2 ms.
     """
-    import typing
-
     from attn_doctor.lean_imports import put_off
 
-    typing.compile = lambda source, *_: source  # type: ignore[attr-defined]
     name = "typing_extensions"
     hidden = name not in sys.modules
     if hidden:

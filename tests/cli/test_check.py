@@ -202,28 +202,6 @@ def test_the_format_for_agents_is_for_one_examination(snapshot: str, tmp_path: P
     assert "drop --live" in refused.stderr
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 14), reason="annotations are not text there")
-def test_a_check_compiles_no_annotation(tmp_path: Path) -> None:
-    """The first call of `compile` makes the classes of all syntax trees, which takes 2 ms."""
-    script = tmp_path / "start.py"
-    script.write_text(
-        "import builtins, runpy, sys\n"
-        "real = builtins.compile\n"
-        "def refusing(source, file, mode, *rest, **options):\n"
-        "    assert mode != 'eval', source\n"
-        "    return real(source, file, mode, *rest, **options)\n"
-        "builtins.compile = refusing\n"
-        f"sys.path.insert(0, {str(Path(installed()[-1]).parent)!r})\n"
-        "sys.argv[1:] = ['check']\n"
-        "runpy.run_module('attn_doctor', run_name='__main__')\n",
-        encoding="utf-8",
-    )
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, cwd=tmp_path, check=False
-    )
-    assert done.returncode in (0, 1), done.stderr.decode()
-
-
 def test_a_check_that_finds_errors_does_without_packaging(snapshot: str, tmp_path: Path) -> None:
     """Its parser of requirements, and what that imports, take a fifth of such a check."""
     python, *words = installed()

@@ -160,6 +160,8 @@ def xformers_index(facts: Facts, tables: Tables) -> str | None:
         return ""
     if facts.torch.version is None or facts.torch.cuda is None:
         return None
+    if parts(facts.torch.version) < parts(tables["xformers"]["release"][0]["torch"].strip("=")):
+        return None  # the table does not go back so far
     rows = [
         row for row in tables["xformers"]["release"] if _accepts(row["torch"], facts.torch.version)
     ]

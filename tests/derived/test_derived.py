@@ -532,10 +532,11 @@ def test_xformers(
         ("2.9.1+cu130", "13.0", True, "cu130"),  # PyPI's 0.0.33.post2 is for CUDA 12.8
         ("2.15.0+cu132", "13.2", True, "cu130"),
         ("2.9.1+cu118", "11.8", False, ""),
+        ("2.2.1+cu121", "12.1", False, None),  # older than the table
     ],
 )
 def test_xformers_for_a_torch_of_pypi_comes_from_pypi(
-    version: str, cuda: str, from_pypi: bool, index: str
+    version: str, cuda: str, from_pypi: bool, index: str | None
 ) -> None:
     found = derive(torch=msgspec.structs.replace(torch(version, cuda), from_pypi=from_pypi))
     assert found.xformers.index == index

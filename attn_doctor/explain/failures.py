@@ -79,7 +79,10 @@ NO_GIT = re.compile(r"\s*fatal: not a git repository")
 #: How docker reports that a step of an image failed, which repeats its command.
 _STEP = re.compile(r"\bERROR: process \"")
 #: Messages that the package is absent, after which a program may go on.
-_ABSENT = re.compile(r"No module named|not (?:be )?(?:found|installed|available)|[Pp]lease install")
+_ABSENT = re.compile(
+    r"No module named|^(?!.*\b[Aa]ssertion\b).*\bnot (?:be )?(?:found|installed|available)"
+    r"|[Pp]lease install"
+)
 #: A notice that a package can be used.
 _AVAILABLE = re.compile(r"(?i:\bis available\b|\bsuccessfully imported\b)")
 BUILD = re.compile(

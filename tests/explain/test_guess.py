@@ -62,6 +62,12 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
             "flashinfer",
             "died",
         ),
+        ("Assertion failed: FMHA kernels are not found", "tensorrt-llm", "other"),
+        (
+            "CUDA error (_deps/x-flash-attention-src/hopper/flash_fwd_launch_template.h:203): invalid argument",
+            "flash-attn-3",
+            "died",
+        ),
         (
             (f'{HEAD}  File "{SITE}/spas_sage_attn/core.py", line 1, in f\n    qattn.run(q)\n'
             "RuntimeError: Tensor query_scale must have shape (1, 2)"),

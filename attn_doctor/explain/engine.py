@@ -22,7 +22,7 @@ from attn_doctor.explain.log_files import LogChunk, chunks, log_name
 from attn_doctor.explain.log_machine import conflicts, log_facts
 from attn_doctor.explain.normalize import LogLine, NormalizedLog
 from attn_doctor.explain.prefilter import Prefilter
-from attn_doctor.explain.ranking import LogEnd, log_end, rank_causes, relevant
+from attn_doctor.explain.ranking import LogEnd, log_end, rank_causes, relevant, standing
 from attn_doctor.explain.symptom_match import (
     Effort,
     Symptom,
@@ -80,12 +80,16 @@ def explain(
     if callable(machine):
         # A log without a symptom is not worth an examination.
         machine = machine() if found else None
-    stated, suspected = Stated(), None
+    stated, suspected, before = Stated(), None, found
+    unexplained: tuple[str, ...] = ()
     if found:
         stated = facts_from((*reader.statements(), *_groups(found, by_id)))
         found = tuple(relevant(found, by_id, reader.ends))
     if not found and (suspected := reader.guess()) is not None:
         stated = facts_from(reader.statements())
+    elif not found:
+        found = tuple(standing(before))
+        unexplained = _unexplained(reader.ends) if found else ()
     if found:
         from attn_doctor.derived import derive
 
@@ -101,7 +105,11 @@ def explain(
     return Explanation(
         matches=matches,
         guess=suspected,
-        conflicts=(*conflicts(stated), *reader.contradictions(matches, suspected)),
+        conflicts=(
+            *unexplained,
+            *conflicts(stated),
+            *reader.contradictions(matches, suspected),
+        ),
         known_lines=reader.known_lines,
         logs=tuple(reader.logs),
         log_facts=shown,
@@ -120,6 +128,15 @@ def _for_commands(matches: Sequence[RankedCause], rules: dict[str, Rule], facts:
         return facts
     os = "windows" if "windows" in platforms else "macos"
     return replace(facts, system=replace(facts.system, os=os))
+
+
+def _unexplained(ends: Iterable[LogEnd]) -> tuple[str, ...]:
+    """That the failures in which the logs end have another cause."""
+    return tuple(
+        f"The log ends in another failure (line {end.last}), which this does not explain."
+        for end in ends
+        if end.last
+    )
 
 
 def _groups(matches: Iterable[SymptomMatch], rules: dict[str, Rule]) -> Iterator[Statement]:

@@ -88,8 +88,11 @@ _FORMS = (
     # Python version: 3.12.3 (main, Feb  4 2025, ...), Python 3.12.3 on a line of its own
     _Form(
         "python",
-        r"(?im)^[- ]{0,4}python(?: version)? {0,30}:? (?P<python__version>3\.\d+(?:\.\d+)?)\b",
+        r"(?im)^[- ]{0,4}python(?: version)? {0,30}:? (?P<python__version>3\.\d+(?:\.\d+)?)\b"
+        r"(?! \(you have)",
     ),
+    # "Python  3.10.11 (you have 3.10.6)": xformers was built for the first.
+    _Form("(you have 3.", r"(?m)^ *Python +3\.\S+ \(you have (?P<python__version>3\.\d+\.\d+)\)"),
     _Form("python3.", r"[/\\]python(?P<python__version>3\.\d+)[/\\]", Confidence.INFERRED),
     # pip 24.0 from /venv/lib/python3.12/site-packages/pip (python 3.12)
     _Form(
@@ -218,7 +221,7 @@ _UV = (
     r"(?m)^\$? ?uv (?:pip|sync|add|run) |^Using (?:C?)Python [\d.]+ environment at: "
     r"|^ *× Failed to build `"
 )
-_VARIABLE = r"(?m)(?:^|\s|\$env:)([A-Z][A-Z0-9_]{1,40}) ?= ?[\"']?([^\s\"';&]{1,200})"
+_VARIABLE = r"(?m)(?:^|(?<!\bSet)\s|\$env:)([A-Z][A-Z0-9_]{1,40}) ?= ?[\"']?([^\s\"';&]{1,200})"
 
 
 def statements(text: str) -> Iterator[Statement]:

@@ -40,6 +40,7 @@ class LogSignals:
     reached = _Pattern()
     installed = _Pattern()
     no_operator = _Pattern()
+    standing = _Pattern()
 
     def __init__(self, table: Mapping[str, Sequence[str]]) -> None:
         self.table = table

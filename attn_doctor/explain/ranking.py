@@ -239,6 +239,11 @@ def relevant(
     return [match for match in kept if not any(end.went_past(match) for end in ends)] or kept
 
 
+def standing(matches: Sequence[SymptomMatch]) -> list[SymptomMatch]:
+    """The matches that state a defect which stays, although the log ends in another failure."""
+    return [match for match in matches if log_signals().standing.search(match.said)]
+
+
 def _is_before_end(match: SymptomMatch, rules: Mapping[str, Rule], ends: Sequence[LogEnd]) -> bool:
     """The match is a warning, or the run went on after it, and its log ends in an exception."""
     cause, warned = rules[match.rule].cause, match.position.kind is LineKind.WARNING

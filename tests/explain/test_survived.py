@@ -126,3 +126,22 @@ def test_a_report_that_the_end_repeats_stays(rule: WriteRule, explained: Explain
     reported = "2026-01-02 10:00:01,007 ERROR fa_utils.py:57 Cannot use FA version 2\n"
     found = explained(reported + INFORMED + failure("RuntimeError: Cannot use FA version 2"))
     assert [one.line for one in found.matches] == [6]
+
+
+def test_a_defect_that_stays_is_named_before_another_failure(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "xformers-torch-mismatch", "xFormers was built for")
+    warned = (
+        "WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:\n"
+        "    PyTorch 2.0.1+cu118 with CUDA 1108 (you have 2.2.1+cu121)\n"
+        "    Python  3.10.11 (you have 3.10.6)\n"
+    )
+    end = failure("KeyError: 'Sampler'")
+    found = explained(warned + end)
+    assert [one.cause for one in found.matches] == ["xformers-torch-mismatch"]
+    last = len((warned + end).splitlines())
+    words = f"The log ends in another failure (line {last}), which this does not explain."
+    assert words in found.conflicts
+    assert not any("python.version" in sentence for sentence in found.conflicts)
+    assert words not in explained(warned).conflicts

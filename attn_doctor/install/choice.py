@@ -30,6 +30,7 @@ from attn_doctor.install.demand import Demand
 from attn_doctor.install.hardware import COMPILED, disagreement, gpu_fault
 from attn_doctor.install.known_faults import known_faults, sentence
 from attn_doctor.install.packages import Lacking, Pick, Rules, pick, pick_pair
+from attn_doctor.rulebook import library
 
 #: Packages that are built for one torch: where it moves, those that are installed move with it.
 _TIED = ("torchvision", "torchaudio", "flash-attn", "flash-attn-3", "xformers", "sageattention")
@@ -98,6 +99,13 @@ def choose(
     best = min(fitting, key=lambda one: _cost(one, demand))
     why = "" if best.build.installed else _why(tried[0])
     return replace(_choice(best, demand, facts, rules), why=why)
+
+
+def fits_with_community(demand: Demand, facts: Facts) -> bool:
+    """Whether a set exists with wheels that others publish, for a demand that excluded them."""
+    if demand.community:
+        return False
+    return isinstance(choose(replace(demand, community=True), facts, library.tables()), Choice)
 
 
 def _why(first: _Tried) -> str:
@@ -282,6 +290,6 @@ def _smallest(tried: list[_Tried]) -> tuple[str, ...]:
 
 
 def _reason(name: str, tried: list[_Tried], others: set[str], demand: Demand) -> str:
-    """The reason of the best build that fails for this condition only."""
+    """The reason of the best build that fails for this condition only, or else for the fewest."""
     alone = [one for one in tried if name in one.faults and not others & one.faults.keys()]
-    return min(alone, key=lambda one: _cost(one, demand)).faults[name]
+    return min(alone, key=lambda one: (len(one.faults), _cost(one, demand))).faults[name]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from attn_doctor.derived.releases import parts
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.fixes.postconditions import with_build
-from attn_doctor.install.choice import PAIR, Choice, Conflict, choose
+from attn_doctor.install.choice import PAIR, Choice, Conflict, choose, fits_with_community
 from attn_doctor.install.demand import WORDS, Demand, words_of
 from attn_doctor.install.known_faults import known_faults
 from attn_doctor.install.packages import OLDEST_SAGE, Lacking, Pick, Rules, pick
@@ -261,6 +261,18 @@ def test_the_smallest_conflict(
     assert isinstance(found, Conflict)
     assert found.names == names
     assert len(found.reasons) == len(names)
+
+
+def test_windows_without_a_compiler_hears_of_the_compiler_and_of_other_publishers() -> None:
+    facts = machine("gpu=rtx4090", "driver=576.88", "os=windows", "torch=2.8.0+cpu")
+    facts = replace(facts, cxx=replace(facts.cxx, path=""))
+    demand = Demand(words=("flash",))
+    found = choose(demand, facts, TABLES)
+    assert isinstance(found, Conflict)
+    # And not that the installed torch is for the processor: another one may be installed.
+    assert "no C++ compiler" in found.reasons[0]
+    assert fits_with_community(demand, facts)
+    assert not fits_with_community(replace(demand, community=True), facts)
 
 
 # Against trying everything

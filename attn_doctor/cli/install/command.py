@@ -266,13 +266,15 @@ def _watch(text: str) -> None:
 
 
 def _conflict(found: Conflict, demand: Demand, facts: Facts, result: ResultOptions) -> int:
+    from attn_doctor.install.choice import fits_with_community
     from attn_doctor.render.install.json import installation_json
     from attn_doctor.render.install.text import conflict_text
 
     if result.as_json:
         sys.stdout.write(installation_json(demand.words, found, None, facts, 1))
     else:
-        sys.stdout.write(conflict_text(demand.words, found, facts, terminal()))
+        community = fits_with_community(demand, facts)
+        sys.stdout.write(conflict_text(demand.words, found, facts, terminal(), community))
     return 1
 
 

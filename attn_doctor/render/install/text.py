@@ -28,8 +28,10 @@ def machine_line(facts: Facts) -> str:
     return f"{system}, Python {facts.python.version}, {gpus or other}{driver}"
 
 
-def conflict_text(words: Sequence[str], found: Conflict, facts: Facts, terminal: Terminal) -> str:
-    """Return why nothing can be installed."""
+def conflict_text(
+    words: Sequence[str], found: Conflict, facts: Facts, terminal: Terminal, community: bool = False
+) -> str:
+    """Return why nothing can be installed. `community`: wheels of other publishers would do."""
     head = f"{', '.join(words)}: no set of releases fits {machine_line(facts)}"
     first, *rest = terminal.wrap(clean(head), 2)
     lines = [terminal.style("✗", "bold", "red") + first[1:], *rest]
@@ -38,6 +40,10 @@ def conflict_text(words: Sequence[str], found: Conflict, facts: Facts, terminal:
         lines += ["  - " + start[4:], *more]
     if len(found.reasons) > 1:
         lines += terminal.wrap("Without one of these a set exists.", 2)
+    if community:
+        lines += terminal.wrap(
+            "A set with wheels of other publishers exists: add `--community`.", 2
+        )
     return terminal.page(lines)
 
 

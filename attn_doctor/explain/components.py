@@ -64,10 +64,27 @@ class Kind(Struct, frozen=True):
     """What to try, in order."""
 
 
+class Outside(Struct, frozen=True):
+    """A part of the GPU's software that can fail before attention begins."""
+
+    id: str
+    name: str
+    messages: tuple[str, ...]
+    """Patterns for a message."""
+    advice: str
+    """What to try first."""
+
+    def named_in(self, message: str) -> str:
+        """What the message says of it; empty if it is not one of it."""
+        found = _compiled(self.messages).search(message)
+        return found[0] if found else ""
+
+
 class ComponentTable(Struct, frozen=True):
     """The whole table."""
 
     component: tuple[Component, ...]
+    outside: tuple[Outside, ...]
     kind: tuple[Kind, ...]
     unrelated: tuple[str, ...]
     """Patterns for messages that are not about attention, whatever component is in them."""
@@ -79,6 +96,8 @@ class ComponentTable(Struct, frozen=True):
     """Pattern for the words by which a failure mentions attention."""
     other: tuple[str, ...]
     """Packages that no rule is about, unless it names them."""
+    foreign: str
+    """Pattern for words that show that another framework than torch ran."""
     hosts: frozenset[str]
     """Packages that pass the calls of a program on to attention software."""
 

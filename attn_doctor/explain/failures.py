@@ -33,8 +33,8 @@ _REPORTED = re.compile(
     r"[\s`]*(?:- \*\*Exception (?:Type|Message):\*\*|Error occurred when executing"
     # TensorRT-LLM warns that it has no kernel, and goes on more slowly.
     r"|\[?TensorRT-LLM\]\[WARNING\] (?:Fall back to unfused MHA|FMHA [Kk]ernel)"
-    r"|.{0,80}?(?:[Ee]rror|failed)\b ?[:(] ?Command .{1,300}?"
-    r"\b(?:ninja|cmake|nvcc|hipcc|gcc|cc|tcc|clang|cl)\b"
+    r"|.{0,80}?(?:(?:[Ee]rror|failed)\b ?[:(] ?Command .|\bCommand '?\[).{0,300}?"
+    r"\b(?:ninja|cmake|nvcc|hipcc|gcc|cc|tcc|clang|cl|ptxas)\b"
     r"|(?:RuntimeError: )?Error compiling objects for extension)"
 )
 _MESSAGE_OF = re.compile(r"\s*- \*\*Exception Message:\*\*")
@@ -196,7 +196,8 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[Frame, ...]) -> Iterat
     installed = max(
         (one.number for one in trace.lines if signals.installed.search(one.text)), default=0
     )
-    pattern = re.compile("|".join((_REPORTS, _SUMMARY.pattern, *died.patterns)))
+    parts = (one for part in component_table().outside for one in part.messages)
+    pattern = re.compile("|".join((_REPORTS, _SUMMARY.pattern, *died.patterns, *parts)))
     raised = {at.failure for at in trace.positions if at.kind is LineKind.EXCEPTION}
     for index in reversed(range(len(trace.lines))):
         line, at = trace.lines[index], trace.positions[index]

@@ -17,6 +17,7 @@ from attn_doctor.explain.guess_words import in_words
 from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.messages import known_message
 from attn_doctor.explain.normalize import LogLine, NormalizedLog
+from attn_doctor.explain.outside import outside
 from attn_doctor.explain.survived import reports_another, survived
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
 from attn_doctor.rulebook.frames import Frame, frames_of
@@ -45,7 +46,7 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
             near = in_words(name, failure, beside, None, known)
     built = failed_build(log.lines)
     if built is None:
-        return near or _of_index(name, trace)
+        return near or _of_index(name, trace) or outside(name, trace)
     if near is not None:
         # The lines of a build are near each other; its first error says more than its last.
         ended = max((line.number for line in log.lines if BUILD.search(line.text)), default=0)

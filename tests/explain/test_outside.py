@@ -1,0 +1,110 @@
+"""A failure of the GPU's software that ends a log before attention begins."""
+# ruff: noqa: E501 - lines as they stand in logs
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from attn_doctor.explain.components import component_table
+from attn_doctor.explain.explanation import Explanation, Guess
+
+Explain = Callable[..., Explanation]
+WriteRule = Callable[..., None]
+
+HEAD = 'Traceback (most recent call last):\n  File "/home/me/run.py", line 3, in main\n    y = model(x)\n'
+
+
+@pytest.fixture
+def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None]:
+    rule("a/b", "torch-cpu-only", "a message that no log here has")
+    return lambda log: explained(log).guess
+
+
+@pytest.mark.parametrize(
+    ("log", "part", "line"),
+    [
+        (HEAD + "RuntimeError: could not create a primitive", "onednn", 4),
+        (
+            "INFO: loading the model\nMemory access fault by GPU node-1 (Agent handle: 0x1b) on address 0x7f. Reason: Page not present.\nAborted (core dumped)",
+            "rocm",
+            2,
+        ),
+        (
+            "MIOpen Error: /src/hipoc_program.cpp:299: Code object build failed. Source: naive_conv.cpp\n"
+            + HEAD
+            + "RuntimeError: miopenStatusUnknownError",
+            "miopen",
+            5,
+        ),
+        (HEAD + "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)", "level-zero", 4),
+        (HEAD + "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH", "cudnn-library", 4),
+        ("Error: setting up CDI devices: failed to inject devices: failed to stat CDI host device", "container", 1),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_999'\nerror: command '/usr/bin/nvcc' failed with exit status 1", "nvcc", 1),
+        (
+            r'OSError: [WinError 1114] Error loading "C:\venv\Lib\site-packages\torch\lib\c10.dll" or one of its dependencies.',
+            "library",
+            1,
+        ),
+        (
+            "[E 12/20/24 08:45:40.689 2984] [cuda_driver.h:operator()@92] CUDA Error CUDA_ERROR_NO_DEVICE: no CUDA-capable device",
+            "driver",
+            1,
+        ),
+    ],
+)  # fmt: skip
+def test_the_part_and_its_line(
+    guessed: Callable[[str], Guess | None], log: str, part: str, line: int
+) -> None:
+    found = guessed(log)
+    assert found is not None
+    assert (found.component, found.kind, found.line) == (part, "outside", line)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        # Another framework failed.
+        "I tensorflow/core/common_runtime/gpu_device.cc:1532] Created device\nMemory access fault by GPU node-2 on address 0x1000.",
+        "main: build = 1641 (6744dbe)\nrocBLAS error: Cannot read TensileLibrary.dat: Illegal seek for GPU arch : gfx1103",
+        # The memory is full.
+        HEAD + "RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY), out of memory",
+        # The run went on, and ended in another failure.
+        "MIOpen Error: cannot open the database\n" + HEAD + "KeyError: 'prompt'",
+        HEAD + "ValueError: the file has no such key",
+    ],
+)  # fmt: skip
+def test_other_failures(guessed: Callable[[str], Guess | None], log: str) -> None:
+    assert guessed(log) is None
+
+
+def test_a_component_of_attention_comes_first(guessed: Callable[[str], Guess | None]) -> None:
+    found = guessed(
+        'Traceback (most recent call last):\n  File "/venv/lib/python3.11/site-packages/flash_attn/a.py", line 7, in f\n'
+        "    flash_attn_cuda.fwd(q)\nRuntimeError: HIP error: invalid argument"
+    )
+    assert found is not None
+    assert found.component == "flash-attn-2"
+
+
+def test_a_compiler_of_triton_that_fails_is_shown(guessed: Callable[[str], Guess | None]) -> None:
+    found = guessed(
+        '  File "E:\\python\\lib\\site-packages\\triton\\backends\\nvidia\\compiler.py", line 374, in make_cubin\n'
+        "    subprocess.run(ptxas_cmd, check=True)\n"
+        '  File "E:\\python\\lib\\subprocess.py", line 526, in run\n'
+        "    raise CalledProcessError(retcode, process.args,\n"
+        "subprocess.CalledProcessError: Command '['C:\\\\bin\\\\ptxas.exe', '--gpu-name=sm_75']' returned non-zero exit status 4294967295."
+    )
+    assert found is not None
+    assert (found.component, found.line) == ("triton", 5)
+
+
+def test_the_table() -> None:
+    table = component_table()
+    ids = [*(one.id for one in table.component), *(one.id for one in table.outside)]
+    assert len(set(ids)) == len(ids)
+    for one in table.outside:
+        assert one.advice.endswith(".")
+        assert all(re.compile(pattern).search("") is None for pattern in one.messages)

@@ -82,6 +82,8 @@ def _direct(words: Sequence[str], facts: Facts) -> tuple[str, ...]:
     python = facts.python
     path = python.path or "python"
     if python.pip == "" and python.uv and not pixi_project(python.prefix or ""):
+        if words[1] == "cache":
+            return (python.uv, "cache", "clean")
         return (python.uv, "pip", words[1], "--python", path, *_for_uv(words))
     return (path, *_without_user_site(python), "-m", "pip", *_overwriting(words, facts)[1:])
 

@@ -45,6 +45,10 @@ def test_an_environment_without_pip_is_served_by_uv() -> None:
     )  # fmt: skip
 
 
+def test_the_downloads_that_are_kept_are_those_of_uv() -> None:
+    assert argv_for(("pip", "cache", "purge"), UV) == ("/usr/bin/uv", "cache", "clean")
+
+
 def test_pip_overwrites_a_package_without_a_list_of_files() -> None:
     again = ("pip", "install", "--force-reinstall", "--no-deps", "torch==2.13.0")
     python = Python(path="/srv/bin/python", pip="26.2")

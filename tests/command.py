@@ -24,8 +24,8 @@ from unittest import mock
 import attn_doctor.__main__
 from attn_doctor.backends import catalogue, catalogue_files
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.rule_files import read_folder
+from attn_doctor.rulebook.rule_shape import WrittenRule
 
 #: Output that is the same everywhere.
 PLAIN = {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
@@ -61,10 +61,9 @@ def built_index() -> bytes:
 
 
 @cache
-def whole_rules() -> tuple[Rule, ...]:
+def whole_rules() -> tuple[WrittenRule, ...]:
     """All rules with their examples and claims, which an index does not hold."""
-    rules = library.load()
-    return rules if any(rule.claims for rule in rules) else read_folder(library.folder())
+    return read_folder(library.folder())
 
 
 @cache

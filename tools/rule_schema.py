@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from attn_doctor.rulebook.rule import schema
+from attn_doctor.rulebook.rule_shape import schema
 
 FILE = Path(__file__).parents[1] / "rules" / "rule.schema.json"
 

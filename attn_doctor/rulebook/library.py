@@ -209,19 +209,9 @@ def _index() -> Index | None:
 
 def build_index(rules: Path) -> bytes:
     """The index of a `rules/` folder, for the wheel. Raises `RuleError` on a faulty rule."""
-    from attn_doctor.rulebook.patterns import ways
     from attn_doctor.rulebook.rule_files import read_folder
 
-    used = [
-        replace(
-            rule,
-            look_alikes=(),
-            examples=(),
-            claims=(),
-            symptom_ways=tuple(ways(symptom.pattern) for symptom in rule.symptoms),
-        )
-        for rule in read_folder(rules)
-    ]
+    used = [_as_used(rule) for rule in read_folder(rules)]
     evaluated = [rule for rule in used if rule.has_conditions]
     bare = [_with_words(replace(one, symptoms=(), symptom_ways=()), _Words()) for one in evaluated]
     words = {
@@ -235,6 +225,15 @@ def build_index(rules: Path) -> bytes:
     )
     parts = {"with_conditions": bare, **words, "reading": reading, **read_tables(rules)}
     return b"\n".join(msgspec.json.encode({name: part}) for name, part in parts.items())
+
+
+def _as_used(rule: Rule) -> Rule:
+    """A rule without what only `rules lint` reads, and with the ways of its symptoms."""
+    from attn_doctor.rulebook.patterns import ways
+
+    fields = {name: getattr(rule, name) for name in Rule.__struct_fields__}
+    fields["symptom_ways"] = tuple(ways(symptom.pattern) for symptom in rule.symptoms)
+    return Rule(**fields)
 
 
 @cache

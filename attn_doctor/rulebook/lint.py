@@ -22,8 +22,9 @@ from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rule, verdicts
 from attn_doctor.rulebook.packages import is_named, packages_installed
 from attn_doctor.rulebook.patterns import pattern_faults
-from attn_doctor.rulebook.rule import Claim, Example, Group, Rule, Symptom
+from attn_doctor.rulebook.rule import Group, Rule, Symptom
 from attn_doctor.rulebook.rule_files import example_facts, read_rule, rule_paths
+from attn_doctor.rulebook.rule_shape import Claim, Example, WrittenRule
 from attn_doctor.rulebook.scaffold import unfilled
 from attn_doctor.rulebook.symptom_text import is_in
 from attn_doctor.rulebook.symptom_words import word_faults
@@ -62,13 +63,13 @@ class _Known(Struct, frozen=True):
     """Ids of our rules, if the folder adds to them."""
 
 
-def lint(folder: Path) -> tuple[tuple[Rule, ...], list[Complaint]]:
+def lint(folder: Path) -> tuple[tuple[WrittenRule, ...], list[Complaint]]:
     """The rules of a folder and all complaints about it, in the order of their files.
 
     A folder without `tables/causes.toml` adds to our rules: it may refer to them and to our
     causes, and must not reuse their ids.
     """
-    rules: list[Rule] = []
+    rules: list[WrittenRule] = []
     complaints = list(_misplaced(folder))
     sets = library.required_sets()
     for path in rule_paths(folder):
@@ -107,7 +108,7 @@ def _misplaced(folder: Path) -> Iterator[Complaint]:
             yield Complaint(id, "is never read: a rule belongs in <area>/<name>.toml", str(path))
 
 
-def _known_names(folder: Path, rules: Iterable[Rule]) -> _Known:
+def _known_names(folder: Path, rules: Iterable[WrittenRule]) -> _Known:
     own = {rule.id: rule.requires for rule in rules}
     tables = library.read_tables(folder)
     if "causes" in tables:
@@ -117,7 +118,7 @@ def _known_names(folder: Path, rules: Iterable[Rule]) -> _Known:
     return _Known({**ours, **own}, frozenset(causes), frozenset(ours))
 
 
-def lint_rule(rule: Rule) -> Iterator[str]:
+def lint_rule(rule: WrittenRule) -> Iterator[str]:
     """Complaints that need no other rule."""
     empty = unfilled(rule)
     if empty:
@@ -147,7 +148,7 @@ def lint_rule(rule: Rule) -> Iterator[str]:
         yield f"was checked on {rule.checked}, which is in the future"
 
 
-def _line_faults(rule: Rule) -> Iterator[str]:
+def _line_faults(rule: WrittenRule) -> Iterator[str]:
     """Symptoms that miss a line of their own, or recognise a look-alike."""
     for symptom in rule.symptoms:
         yield from filter(None, (symptom_fault(symptom, line) for line in symptom.lines))
@@ -192,7 +193,7 @@ def _cut_texts(rule: Rule) -> Iterator[str]:
             )
 
 
-def _guards(rule: Rule) -> Iterator[str]:
+def _guards(rule: WrittenRule) -> Iterator[str]:
     """Lines whose removal changes no example's verdict."""
     given = [example_facts(example.name, example.facts) for example in rule.examples]
     outcomes = _verdicts(rule, given)
@@ -222,7 +223,7 @@ def _reduced(rule: Rule) -> Iterator[tuple[str, Rule]]:
         yield "platforms", replace(rule, platforms=())
 
 
-def _references(rule: Rule, known: _Known) -> Iterator[str]:
+def _references(rule: WrittenRule, known: _Known) -> Iterator[str]:
     if rule.id in known.taken:
         yield "has the id of one of attn-doctor's own rules; choose another name"
     for needed in rule.requires:
@@ -240,7 +241,7 @@ def _references(rule: Rule, known: _Known) -> Iterator[str]:
         yield f"cause {rule.cause!r} is not in tables/causes.toml"
 
 
-def _unlike(rule: Rule, by_id: Mapping[str, Rule]) -> Iterator[str]:
+def _unlike(rule: WrittenRule, by_id: Mapping[str, Rule]) -> Iterator[str]:
     """Look-alikes that the rule which they name does not recognise."""
     for one in rule.look_alikes:
         other = by_id.get(one.means)

@@ -1,15 +1,13 @@
-"""The shape of a rule file, and the rule that is read from it.
+"""A rule: what it says, where it holds, what logs show it, and what helps.
 
-The structs whose names end in `File` are the shape of the file, and `rules/rule.schema.json` is
-generated from them; an unknown key is an error. `Rule` is the same with its conditions parsed.
+`rule_shape` has the shape of the file that it is read from.
 """
 
 import re
 from collections.abc import Iterator
 from datetime import date
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from attn_doctor.findings import Advisory, Safety
@@ -25,26 +23,8 @@ SeverityName = Literal["info", "warning", "error"]
 Platform = Literal["linux", "windows", "macos", "wsl"]
 Text = Annotated[str, Meta(min_length=1)]
 
-#: What `means` of a look-alike looks like if it names a rule.
-_RULE_ID = r"[a-z][\w-]*/[\w.-]+"
 
-
-class GroupFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """Condition lines: every line of `all`, at least one of `any`, and none of `none` must hold."""
-
-    all: tuple[Text, ...] = ()
-    any: tuple[Text, ...] = ()
-    none: tuple[Text, ...] = ()
-
-
-class TextFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The words of a rule; `{fact}` is replaced by its value."""
-
-    title: Text
-    why: Text
-
-
-class _SymptomParts(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SymptomParts(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a symptom has besides its pattern."""
 
     logs: tuple[Text, ...] = ()
@@ -71,18 +51,7 @@ class _SymptomParts(Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return (*self.logs, *self.reports)
 
 
-#: One regular expression, or several of which one must match.
-Alternatives = Text | tuple[Text, ...]
-
-
-class SymptomFile(_SymptomParts, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A line that the failure prints, as a regular expression, with lines that it must match."""
-
-    pattern: Alternatives
-    near: tuple[Alternatives, ...] = ()
-
-
-class Symptom(_SymptomParts, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Symptom(SymptomParts, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A symptom with one regular expression for all its alternatives."""
 
     pattern: Text
@@ -129,72 +98,6 @@ class FixFile(Struct, frozen=True, forbid_unknown_fields=True):
     def is_for(self, log: str) -> bool:
         """The fix is for a failure with this text; for no text if it asks for one."""
         return not self.printed or any(re.search(pattern, log) for pattern in self.printed)
-
-
-class Example(Struct, frozen=True, forbid_unknown_fields=True):
-    """Facts, and the verdict that the rule must give on them."""
-
-    name: Text
-    expect: Literal["problem", "ok", "unknown", "not applicable"]
-    facts: dict[str, Any] = {}
-    run: tuple[Text, ...] | None = None
-    """The commands that the rule must offer, one line each."""
-
-
-class LookAlike(Struct, frozen=True, forbid_unknown_fields=True):
-    """A log that resembles this failure and shows another one, so that no symptom may match it."""
-
-    log: Text
-    """Lines that a program printed, unchanged."""
-    means: Text
-    """What it shows: the id of the rule that explains it, or words."""
-    source: Annotated[str, Meta(pattern="^(?:https://.*)?$")] = ""
-    """Where it was posted, if no rule has it."""
-
-    @property
-    def named_rule(self) -> str:
-        """The id of the rule that explains it; empty if words say what it shows."""
-        return self.means if re.fullmatch(_RULE_ID, self.means) else ""
-
-
-class Claim(Struct, frozen=True, forbid_unknown_fields=True):
-    """One statement of the rule, and where a reading that tried to refute it found it true."""
-
-    says: Text
-    """The statement in one sentence, bounds included."""
-    how: Literal["source", "wheel", "document", "run", "open"]
-    """Upstream source at a tag, a released wheel or sdist, a vendor's document, an execution; or
-    not settled yet."""
-    source: tuple[Text, ...] = ()
-    """Links to lines at a tag; `name==version path:line` of a wheel; a command and its result."""
-    needs: str = ""
-    """What would settle an open claim, such as a GPU of a certain kind and a command."""
-
-
-class RuleFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A rule file, as written."""
-
-    schema: Literal[1]
-    severity: SeverityName
-    cause: Text
-    text: TextFile
-    checked: date
-    evidence: Annotated[tuple[Annotated[str, Meta(pattern="^https://")], ...], Meta(min_length=1)]
-    backends: tuple[Text, ...] = ()
-    platforms: tuple[Platform, ...] = ()
-    row: str = ""
-    requires: tuple[Text, ...] = ()
-    """Rules whose problem explains this one; `@name` is a set of `tables/requires.toml`."""
-    for_each: str = ""
-    subject: str = ""
-    applies: GroupFile = GroupFile()
-    when: GroupFile | None = None
-    symptom: tuple[SymptomFile, ...] = ()
-    look_alike: tuple[LookAlike, ...] = ()
-    fix: tuple[FixFile, ...] = ()
-    claim: tuple[Claim, ...] = ()
-    example: tuple[Example, ...] = ()
-    advisory: Advisory | None = None
 
 
 class Group(Struct, frozen=True):
@@ -261,9 +164,6 @@ class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The parsed `when` of each fix."""
     fix_done: tuple[tuple[Condition, ...], ...] = ()
     """The parsed `done` of each fix."""
-    look_alikes: tuple[LookAlike, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    examples: tuple[Example, ...] = ()
     advisory: Advisory | None = None
 
     @property
@@ -275,12 +175,3 @@ class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def has_conditions(self) -> bool:
         """It has conditions on facts; a rule without `[when]` only reads logs."""
         return bool(self.when)
-
-
-def schema() -> dict[str, Any]:
-    """The JSON Schema of a rule file, for editors; `rules/rule.schema.json` holds it."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A rule of attn-doctor",
-        **msgspec.json.schema(RuleFile),
-    }

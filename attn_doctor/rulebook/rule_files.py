@@ -21,20 +21,16 @@ from attn_doctor.findings import Advisory, Safety, Verdict
 from attn_doctor.rulebook.conditions import Condition, parse
 from attn_doctor.rulebook.fact_catalogue import Fact, catalogue
 from attn_doctor.rulebook.patterns import pattern_faults
-from attn_doctor.rulebook.rule import (
+from attn_doctor.rulebook.rule import FixFile, Group, Platform, Rule, SeverityName, Symptom
+from attn_doctor.rulebook.rule_shape import (
     Alternatives,
     Claim,
     Example,
-    FixFile,
-    Group,
     GroupFile,
-    Platform,
-    Rule,
     RuleFile,
-    SeverityName,
-    Symptom,
     SymptomFile,
     TextFile,
+    WrittenRule,
 )
 from attn_doctor.rulebook.texts import PLACEHOLDER
 from attn_doctor.suggest import hint
@@ -66,7 +62,7 @@ def rule_paths(rules: Path) -> list[Path]:
     )
 
 
-def read_folder(rules: Path, sets: Sets | None = None) -> tuple[Rule, ...]:
+def read_folder(rules: Path, sets: Sets | None = None) -> tuple[WrittenRule, ...]:
     """Every rule below a folder, examples included, ordered by id. Raises `RuleError`.
 
     `sets`: our sets for `requires`, for a folder without a table of its own.
@@ -108,7 +104,7 @@ def with_own(
     return tuple(sorted(rules.values(), key=lambda rule: rule.id))
 
 
-def read_rule(path: Path, root: Path, sets: Sets | None = None) -> Rule:
+def read_rule(path: Path, root: Path, sets: Sets | None = None) -> WrittenRule:
     """The rule in `path`; its id is the path below `root`. Raises `RuleError`."""
     id = path.relative_to(root).with_suffix("").as_posix()
     if not is_id(id):
@@ -123,7 +119,7 @@ def read_rule(path: Path, root: Path, sets: Sets | None = None) -> Rule:
         raise RuleError(f"{path}: {_readable(str(error))}") from None
 
 
-def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> Rule:
+def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> WrittenRule:
     element = ""
     if file.for_each:
         if file.for_each not in ELEMENTS:
@@ -135,7 +131,7 @@ def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> Rule:
     for pattern in (pattern for fix in file.fix for pattern in fix.printed):
         _check_pattern(pattern)
     fixes = range(len(file.fix))
-    rule = Rule(
+    rule = WrittenRule(
         id=id,
         severity=file.severity,
         cause=file.cause,

@@ -14,7 +14,7 @@ from pathlib import Path
 from attn_doctor.files import TEXT, read_text
 from attn_doctor.rulebook.fact_catalogue import catalogue
 from attn_doctor.rulebook.patterns import dangers
-from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule_shape import WrittenRule
 
 #: The mark of everything that a person has to write.
 FILL_IN = "FILL IN"
@@ -54,7 +54,7 @@ def scaffold(
     )
 
 
-def unfilled(rule: Rule) -> list[str]:
+def unfilled(rule: WrittenRule) -> list[str]:
     """The keys of a rule that still contain the mark."""
     keys = {
         "cause": rule.cause,

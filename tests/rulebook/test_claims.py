@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attn_doctor.rulebook.lint import claim_fault
-from attn_doctor.rulebook.rule import Claim
+from attn_doctor.rulebook.rule_shape import Claim
 from tests.command import whole_rules
 
 PLACE = "https://github.com/pytorch/pytorch/blob/v2.11.0/torch/version.py#L3"

@@ -15,11 +15,13 @@ from msgspec.structs import replace
 from attn_doctor.findings import Safety
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.lint import lint, lint_rule, outcome
-from attn_doctor.rulebook.rule import FixFile, Rule, Symptom, one_blank
+from attn_doctor.rulebook.rule import FixFile, Symptom, one_blank
+from attn_doctor.rulebook.rule_shape import WrittenRule
 from attn_doctor.rulebook.symptom_words import word_faults
 from attn_doctor.rulebook.texts import PLACEHOLDER
+from tests.command import whole_rules
 
-RULES = library.load()
+RULES = whole_rules()
 BY_ID = {rule.id: rule for rule in RULES}
 SYMPTOMS = [(rule, symptom) for rule in RULES for symptom in rule.symptoms]
 #: `re` keeps 512 compiled patterns; there are more.
@@ -90,7 +92,7 @@ def test_fixes_for_some_logs_leave_none_out(patterns: list[str], complaint: str)
 
 
 @each_area
-def test_examples(rules: list[Rule]) -> None:
+def test_examples(rules: list[WrittenRule]) -> None:
     wrong = []
     for rule in rules:
         for example in rule.examples:
@@ -106,7 +108,7 @@ def test_examples_have_unique_names() -> None:
 
 
 @each_area
-def test_symptoms_find_their_lines(rules: list[Rule]) -> None:
+def test_symptoms_find_their_lines(rules: list[WrittenRule]) -> None:
     """Patterns match with prefixes of launchers and loggers, and between other output."""
     missed = []
     for rule, symptom in ((one, each) for one in rules for each in one.symptoms):

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from attn_doctor.rulebook.library import folder
-from attn_doctor.rulebook.rule import schema
 from attn_doctor.rulebook.rule_files import rule_paths
+from attn_doctor.rulebook.rule_shape import schema
 from attn_doctor.toml_files import read_toml
 
 ROOT = Path(__file__).parents[2]

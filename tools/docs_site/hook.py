@@ -21,8 +21,8 @@ from mkdocs.structure.files import File, Files  # noqa: E402
 
 from attn_doctor.backends import catalogue  # noqa: E402
 from attn_doctor.rulebook.library import tables  # noqa: E402
-from attn_doctor.rulebook.rule import Rule  # noqa: E402
 from attn_doctor.rulebook.rule_files import read_folder  # noqa: E402
+from attn_doctor.rulebook.rule_shape import WrittenRule  # noqa: E402
 from attn_doctor.site import address  # noqa: E402
 from tools.docs_site import (  # noqa: E402
     catalogue_pages,
@@ -37,7 +37,7 @@ from tools.docs_site import (  # noqa: E402
 
 
 @cache
-def rules() -> tuple[Rule, ...]:
+def rules() -> tuple[WrittenRule, ...]:
     """All rules, with their claims and examples."""
     return tuple(read_folder(ROOT / "rules"))
 
@@ -150,7 +150,7 @@ def _llms() -> str:
     return "\n".join(lines)
 
 
-def _llms_line(rule: Rule) -> str:
+def _llms_line(rule: WrittenRule) -> str:
     title, summary = rule_pages.title(rule), rule_pages.summary(rule)
     name = title.replace("[", "(").replace("]", ")")
     return f"- [{name}](rules/{rule.id}/)" + (f": {summary}" if summary != title else "")

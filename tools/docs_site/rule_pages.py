@@ -14,7 +14,8 @@ from itertools import groupby
 from attn_doctor.language import LANGUAGES
 from attn_doctor.render.findings.markdown import escape
 from attn_doctor.render.rules.markdown import advisory, conditions, keys, prose, remedy
-from attn_doctor.rulebook.rule import Example, Rule
+from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule_shape import Example, WrittenRule
 from attn_doctor.rulebook.texts import in_general
 from attn_doctor.shell.quote import quote
 from attn_doctor.translation import say
@@ -43,7 +44,7 @@ def path(id: str) -> str:
     return f"rules/{id}.md"
 
 
-def pages(rules: Sequence[Rule], meanings: Mapping[str, str]) -> dict[str, str]:
+def pages(rules: Sequence[WrittenRule], meanings: Mapping[str, str]) -> dict[str, str]:
     """The page of each rule and the list of all, by path. `meanings` are those of the causes."""
     explains: dict[str, list[str]] = {rule.id: [] for rule in rules}
     for rule in rules:
@@ -73,7 +74,7 @@ def _wrong(rule: Rule) -> str:
     return _SEVERITIES[rule.severity] + said
 
 
-def rule_page(rule: Rule, meaning: str, explains: Sequence[str]) -> str:
+def rule_page(rule: WrittenRule, meaning: str, explains: Sequence[str]) -> str:
     """The page of one rule."""
     lines = [
         "---",
@@ -201,7 +202,7 @@ def _when(rule: Rule) -> Iterator[str]:
     yield from conditions("Is a problem if", rule.when)
 
 
-def _look_alikes(rule: Rule) -> Iterator[str]:
+def _look_alikes(rule: WrittenRule) -> Iterator[str]:
     for one in rule.look_alikes:
         last = _shortened(one.log.strip().splitlines()[-1].strip()).replace("`", "'")
         means = f"[{one.means}](../{one.means}.md)" if one.named_rule else cell(one.means)
@@ -211,7 +212,7 @@ def _look_alikes(rule: Rule) -> Iterator[str]:
         yield ""
 
 
-def _claims(rule: Rule) -> Iterator[str]:
+def _claims(rule: WrittenRule) -> Iterator[str]:
     if not rule.claims:
         return
     yield from ("| claim | checked by | source |", "| --- | --- | --- |")

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.rule_files import read_folder
+from attn_doctor.rulebook.rule_shape import WrittenRule
 from tools.try_fixes.checks import Tried, faults, fixes_on
 from tools.try_fixes.index import Answers
 from tools.try_fixes.machines import Machines, grid, machines
@@ -28,7 +28,7 @@ ANSWERS = Path(__file__).parents[2] / "tests" / "fixes" / "index.json"
 
 
 def failures(
-    rule: Rule, answers: Answers, chosen: Machines | None = None
+    rule: WrittenRule, answers: Answers, chosen: Machines | None = None
 ) -> Iterator[tuple[int, str, str]]:
     """The number of each fix that fails, the fault, and the machine, of `chosen` or of the grid."""
     for name, facts in machines(rule, chosen or grid()):

@@ -25,6 +25,7 @@ from attn_doctor.pretend import pretend
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import verdicts
 from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule_shape import WrittenRule
 from attn_doctor.snapshot import load
 
 _BASE = Path(__file__).parents[2] / "tests" / "machines" / "h200-torch-2.11-cu130" / "facts.json"
@@ -129,7 +130,7 @@ def _with_paths(facts: Facts) -> Facts:
     return replace(facts, python=replace(facts.python, path=path, prefix=prefix))
 
 
-def machines(rule: Rule, chosen: Machines) -> Iterator[tuple[str, Facts]]:
+def machines(rule: WrittenRule, chosen: Machines) -> Iterator[tuple[str, Facts]]:
     """The machines of `chosen` on which the rule finds its problem, each with a name.
 
     A rule that only reads logs has a problem wherever its log may come from.

@@ -12,7 +12,7 @@ from attn_doctor.cli import completion
 from attn_doctor.cli.screen import say
 
 if TYPE_CHECKING:
-    from attn_doctor.rulebook.rule import Rule
+    from attn_doctor.rulebook.rule_shape import WrittenRule
 
 
 Folder = Annotated[
@@ -162,9 +162,11 @@ def run(
     rules = read_folder(path, library.required_sets())
     if not rules:
         raise _no_rules(path)
-    chosen = {rule.id: rule for name in names or () for rule in find_rules(name, rules, {}).rules}
+    known = {rule.id: rule for rule in rules}
+    named = [rule.id for name in names or () for rule in find_rules(name, rules, {}).rules]
+    chosen = list(map(known.__getitem__, dict.fromkeys(named))) if names else rules
     failures = tests = 0
-    for rule in chosen.values() if names else rules:
+    for rule in chosen:
         results = list(_results(rule))
         faults = [fault for _, fault in results if fault]
         tests, failures = tests + len(results), failures + len(faults)
@@ -179,7 +181,7 @@ def run(
     raise typer.Exit(1 if failures else 0)
 
 
-def _results(rule: Rule) -> Iterator[tuple[str, str]]:
+def _results(rule: WrittenRule) -> Iterator[tuple[str, str]]:
     """Each example and each line of a rule, with its fault or an empty text."""
     from attn_doctor.rulebook.lint import example_fault, symptom_fault
 
@@ -191,7 +193,7 @@ def _results(rule: Rule) -> Iterator[tuple[str, str]]:
             yield f"line {shown!r}: matched", symptom_fault(symptom, line)
 
 
-def _counts(rule: Rule) -> str:
+def _counts(rule: WrittenRule) -> str:
     from attn_doctor.render.grouping import plural
 
     lines = sum(len(symptom.lines) for symptom in rule.symptoms)

@@ -16,6 +16,8 @@ LANGUAGES = ("en", "zh-CN", "pt-BR", "hi")
 VARIABLE = "ATTN_DOCTOR_LANG"
 #: Stands before and behind what is not translated, until the page is complete.
 AS_IT_IS = "\ue000"
+#: Characters of English pages that are not ASCII and fill one column.
+_NARROW = dict.fromkeys(map(ord, "✓✗·…—–→×≥≤"), "x")
 
 
 def chosen(environ: Mapping[str, str] = os.environ) -> str:
@@ -56,9 +58,9 @@ def take_option(words: Sequence[str]) -> list[str]:
 
 def width_of(text: str) -> int:
     """The columns that `text` fills: two for a wide character, none for a combining one."""
-    if text.isascii():
+    if text.translate(_NARROW).isascii():
         return len(text)
-    import unicodedata
+    import unicodedata  # an extension module, which few English pages need
 
     return sum(
         0

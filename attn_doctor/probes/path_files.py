@@ -18,14 +18,17 @@ from attn_doctor.probes.added_folder import END, Added
 
 #: The module that `site` imports after the `.pth` files were read.
 CUSTOM = "sitecustomize.py"
-#: Code that may end Python before a program starts, or replace what an import does. `site` goes on
-#: after other errors.
-_ENDS = re.compile(
-    r"\b((SystemExit|KeyboardInterrupt|_?exit|quit|abort|exec[lv]p?e?|kill|meta_path|path_hooks)\b"
-    r"|modules\[[^]]*\] *=(?!=)|__import__ *=(?!=))"
+#: Names in code that may end Python before a program starts, or replace what an import does. `site`
+#: goes on after other errors.
+_ENDS = (
+    *("SystemExit", "KeyboardInterrupt", "exit", "_exit", "quit", "abort", "kill"),
+    *("execl", "execle", "execlp", "execlpe", "execv", "execve", "execvp", "execvpe"),
+    *("meta_path", "path_hooks"),
 )
+#: Assignments that replace what an import does.
+_REPLACES = r"\b(modules\[[^]]*\]|__import__) *=(?!=)"
 #: The line by which setuptools declares a namespace package. It leaves the import path as it is.
-_NAMESPACE = re.compile(
+_NAMESPACE = (
     r"import sys, types, os;(?:(?!sys\.path\b|addsitedir).)*"
     r"p = os\.path\.join\(sys\._getframe\(1\)\.f_locals\['sitedir'\], \*\([^()]*\)\);"
     r"(?:(?!sys\.path\b|addsitedir).)*\(p not in mp\) and mp\.append\(p\)"
@@ -54,14 +57,14 @@ def read(host: Host, folder: str, name: str, prefix: str) -> PathFile:
     for line in lines:
         if line.startswith(("import ", "import\t")):
             runs = True
-            if _NAMESPACE.fullmatch(line):
+            if "mp.append" in line and re.fullmatch(_NAMESPACE, line):
                 continue
             concerned = "path" in line or "addsitedir" in line
             if concerned and not (eggs and "sys.__" in line):
                 found = _changes(host, line, folder, prefix)
                 unread |= found is None
                 added += found or ()
-            unread |= _ENDS.search(line) is not None
+            unread |= _may_end(line)
         elif line and not line.startswith("#"):
             path = host.normal(host.join(folder, line))
             if host.is_dir(path):
@@ -75,12 +78,22 @@ def read_custom(host: Host, folder: str, prefix: str) -> PathFile:
     """Return what `sitecustomize.py` in `folder` does."""
     path = host.join(folder, CUSTOM)
     text = host.try_read(path, _LONGEST + 1)
-    if _ENDS.search(text):
+    if _may_end(text):
         return PathFile(runs=True, unread=True)
     if "path" not in text and "addsitedir" not in text:
         return PathFile(runs=True)
     found = _changes(host, text, folder, prefix, path)
     return PathFile(added=tuple(found or ()), runs=True, unread=found is None)
+
+
+def _may_end(code: str) -> bool:
+    """Whether code may end Python, or replace what an import does."""
+    # Patterns are compiled for what few files have.
+    named = [name for name in _ENDS if name in code]
+    if named and re.search(rf"\b({'|'.join(named)})\b", code):
+        return True
+    rest = code.partition("modules[")[2] + code.partition("__import__")[2]
+    return "=" in rest and re.search(_REPLACES, code) is not None
 
 
 def _changes(host: Host, code: str, folder: str, prefix: str, file: str = "") -> list[Added] | None:

@@ -38,12 +38,6 @@ _OPPOSITE = {
     "in": "not in", "not in": "in", "contains": "without", "satisfies": "not",
     "matches": "not matching", "is known": "unknown", "is unknown": "known",
 }  # fmt: skip
-# Compiled where it is needed: an index holds parsed lines.
-_LINE = (
-    r"(?P<fact>[a-z_][\w.]*) +(?P<op>==|!=|<=|>=|<|>|not in|in|contains|satisfies|matches) +"
-    r"(?P<value>.+)|(?P<known>[a-z_][\w.]*) +(?P<is>is (?:un)?known)"
-)
-_NAME = r"[a-z_]\w*(?:\.\w+)+"
 #: Operators that can follow each kind of fact.
 _OPERATORS = {
     "version": {*_ORDERS, "in", "not in", "satisfies", "matches"},
@@ -143,19 +137,14 @@ def parse(line: str, facts: Mapping[str, Fact], element: str = "") -> Condition:
 
     Raises `RuleError` that says what is wrong and, for a misspelt fact, the nearest name.
     """
-    match = re.fullmatch(_LINE, line.strip())
-    if match is None:
-        operators = " ".join((*_ORDERS, *_WORDS, "is known", "is unknown"))
-        raise RuleError(f"{line!r} is not `fact operator value`; operators: {operators}")
-    name = match["fact"] or match["known"]
+    name, op, text = _parts(line.strip())
     kind = _kind(name, facts, element)
-    if match["is"]:
-        return Condition(name, match["is"], kind)
-    op, text = match["op"], match["value"].strip()
+    if not text:
+        return Condition(name, op, kind)
     if op not in _OPERATORS[kind]:
         operators = " ".join(sorted(_OPERATORS[kind]))
         raise RuleError(f"`{op}` does not fit {name}, a {kind}; use one of {operators}")
-    if re.fullmatch(_NAME, text):
+    if "." in text and text.replace(".", "_").isidentifier():
         other = _kind(text, facts, element)
         _check_pair(name, kind, op, text, other)
         return Condition(name, op, kind, None, text)
@@ -165,6 +154,23 @@ def parse(line: str, facts: Mapping[str, Fact], element: str = "") -> Condition:
         raise RuleError(f"{text} is neither a value (text needs quotes) nor a fact") from None
     _check_value(name, kind, op, value)
     return Condition(name, op, kind, value)
+
+
+def _parts(line: str) -> tuple[str, str, str]:
+    """The fact, the operator and the rest of a line. Raises `RuleError`.
+
+    Without a regular expression, which takes longer to compile than the lines of a check.
+    """
+    name, _, rest = line.partition(" ")
+    rest = rest.lstrip(" ")
+    if rest in ("is known", "is unknown"):
+        return name, rest, ""
+    op = next((one for one in (*_ORDERS, *_WORDS) if rest.startswith(f"{one} ")), "")
+    text = rest[len(op) :].strip()
+    if not op or not text or not name.replace(".", "_").isidentifier():
+        operators = " ".join((*_ORDERS, *_WORDS, "is known", "is unknown"))
+        raise RuleError(f"{line!r} is not `fact operator value`; operators: {operators}")
+    return name, op, text
 
 
 def _kind(name: str, facts: Mapping[str, Fact], element: str) -> str:

@@ -366,7 +366,8 @@ def _with_causes(findings: list[tuple[Rule, Finding, frozenset[str]]]) -> list[F
     return explained
 
 
-_TORCH = re.compile(r"torch(?:$|[=<>~!])")
+#: How a requirement of torch begins, and `torch=`, which stands for the name alone.
+_TORCH = ("torch=", "torch<", "torch>", "torch~", "torch!")
 #: The rank of a cause that makes a program fail, among `harms`.
 _FAILS = 1
 _ORDER = {Verdict.PROBLEM: 0, Verdict.UNKNOWN: 1, Verdict.OK: 2, Verdict.NOT_APPLICABLE: 3}
@@ -375,7 +376,8 @@ _ORDER = {Verdict.PROBLEM: 0, Verdict.UNKNOWN: 1, Verdict.OK: 2, Verdict.NOT_APP
 def _installs_torch(finding: Finding) -> bool:
     """Whether the first command that cures the finding installs torch."""
     run = next((fix.run for fix in finding.fixes if fix.run), ())
-    return any("install" in argv and any(map(_TORCH.match, argv)) for argv in run)
+    words = (word for argv in run if "install" in argv for word in argv)
+    return any(f"{word}=".startswith(_TORCH) for word in words)
 
 
 def _ordered(findings: list[Finding], harms: Mapping[str, int]) -> tuple[Finding, ...]:

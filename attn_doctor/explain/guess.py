@@ -6,6 +6,7 @@ result says where the failure is, and what was checked there; it never claims a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from attn_doctor.explain.blame import component_beside, component_of, innermost, is_unrelated
@@ -22,6 +23,8 @@ from attn_doctor.explain.survived import reports_another, survived
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
 from attn_doctor.rulebook.frames import Frame, frames_of
 
+#: An exception without a message, and a traceback without an exception.
+_BARE = re.compile(r"(?:[\w.]*(?:Error|Exception):?)?")
 #: Lines of a log that is only a message, as a person types one.
 _TYPED = 5
 
@@ -33,7 +36,7 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
     for failure in _about_attention(trace):
         known = known_message(failure.message, tuple(frame.path for frame in failure.frames))
         component, frame = component_of(failure, known)
-        beside = component_beside(failure)
+        beside = component_beside(failure) or component_beside(_titled(failure, log.lines))
         kind = component_table().kind_of(failure.message).id
         if kind in ("build", "compile"):
             failure = at_its_compiler(failure, log.lines)
@@ -69,6 +72,12 @@ def _about_attention(trace: TraceLog) -> Iterator[Failure]:
                 return
             continue
         yield failure
+
+
+def _titled(failure: Failure, lines: Sequence[LogLine]) -> Failure:
+    """The failure with the title of the report beside it, if it says nothing itself."""
+    title = lines[0].text
+    return failure._replace(near=title) if _BARE.fullmatch(failure.message) else failure
 
 
 def _at_its_frame(failure: Failure, frame: Frame | None, lines: Sequence[LogLine]) -> Failure:

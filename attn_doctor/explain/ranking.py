@@ -412,10 +412,20 @@ def _first_lookup(rule: Rule, facts: Facts, *, partial: bool = False) -> FactLoo
 def _evaluate_on_log(rule: Rule, facts: Facts) -> _Evaluation:
     lookup = _first_lookup(rule, facts, partial=True)
     verdict = verdict_on(rule, lookup)
-    if verdict in (Verdict.OK, Verdict.NOT_APPLICABLE):
+    if verdict in (Verdict.OK, Verdict.NOT_APPLICABLE) and not _has_fix_there(rule, facts):
         return _Evaluation(False, denial(rule, lookup))
     confirmed = verdict is Verdict.PROBLEM and rule.has_conditions
     return _Evaluation(True if confirmed else None)
+
+
+def _has_fix_there(rule: Rule, stated: Facts) -> bool:
+    """A check does not examine that system for it, but the rule has a fix for its logs."""
+    os = stated.system.os
+    lines = (line for lines in rule.fix_when for line in lines)
+    elsewhere = bool(rule.platforms) and os not in rule.platforms
+    return elsewhere and any(
+        (line.fact, line.op, line.value) == ("system.os", "==", os) for line in lines
+    )
 
 
 def _evaluate_on_machine(rule: Rule, facts: Facts) -> tuple[_Evaluation, Finding | None]:

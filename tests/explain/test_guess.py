@@ -978,3 +978,16 @@ def test_the_condition_of_a_known_message_is_in_words(
     found = guessed("FlashInfer: cum_seq_lens_q must have dtype torch.int32, got torch.int64")
     assert found is not None
     assert (found.wanted, found.seen) == ("dtype torch.int32", "torch.int64")
+
+
+def test_the_title_names_the_component_of_a_failure_that_says_nothing(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    log = (
+        f'# flash-attention: assert seqlen_k == seqlen_q\n{HEAD}  File "/home/me/model.py", line 180, in'
+        " forward\n    assert seqlen_k == seqlen_q\nAssertionError"
+    )
+    guess = guessed(log)
+    assert guess is not None
+    assert guess.component == "flash-attn-2"
+    assert guessed(f"{log}: 12 and 13") is None

@@ -302,6 +302,18 @@ def test_no_command_is_for_a_machine_that_refutes_the_cause(
         assert found.facts_for(found.matches[0]).python.path == path
 
 
+def test_a_fix_for_the_system_of_the_log_allows_the_rule_there(
+    rule: WriteRule, explained: Explain
+) -> None:
+    fix = '[[fix]]\ntitle = "t"\nsafety = "manual"\nmanual = "m"\n'
+    there = f"{fix}when = ['system.os == \"windows\"']"
+    for id, tail in (("a/b", there), ("a/c", fix)):
+        rule(id, "c-compiler-missing", f"no compiler {id}", more='platforms = ["linux"]', tail=tail)
+    log = "pytorch version: 2.7.1\n** Python executable: C:\\p\\python.exe\nError: no compiler {}\n"
+    assert explained(log.format("a/b")).matches[0].confirmation is Confirmation.NOT_CHECKED
+    assert explained(log.format("a/c")).matches[0].confirmation is Confirmation.NO
+
+
 def test_an_excluded_rule_names_the_value(rule: WriteRule, explained: Explain) -> None:
     rule("a/b", "torch-cpu-only", "no kernel", tail="[when]\nall = ['torch.build == \"cpu\"']")
     found = explained("no kernel", Facts(torch=Torch(installed=True, build="cuda"))).matches[0]

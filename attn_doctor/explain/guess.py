@@ -25,6 +25,8 @@ from attn_doctor.rulebook.frames import Frame, frames_of
 
 #: An exception without a message, and a traceback without an exception.
 _BARE = re.compile(r"(?:[\w.]*(?:Error|Exception):?)?")
+#: The title of a report, as it is exported and pasted.
+_TITLE = re.compile(r"#{1,3} \S|[Tt]itle:")
 #: Lines of a log that is only a message, as a person types one.
 _TYPED = 5
 
@@ -77,7 +79,8 @@ def _about_attention(trace: TraceLog) -> Iterator[Failure]:
 def _titled(failure: Failure, lines: Sequence[LogLine]) -> Failure:
     """The failure with the title of the report beside it, if it says nothing itself."""
     title = lines[0].text
-    return failure._replace(near=title) if _BARE.fullmatch(failure.message) else failure
+    said = not _TITLE.match(title) or not _BARE.fullmatch(failure.message)
+    return failure if said else failure._replace(near=title)
 
 
 def _at_its_frame(failure: Failure, frame: Frame | None, lines: Sequence[LogLine]) -> Failure:

@@ -32,6 +32,7 @@ from attn_doctor.logger import Logger
 from attn_doctor.probes import distributions, interpreter
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed.broken import with_broken_imports
 from attn_doctor.probes.registry import PROBES, Probe
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rules
@@ -150,7 +151,7 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
         gaps=gaps.reasons,
         **fields,  # type: ignore[arg-type]
     )
-    return derive(_printable(facts))
+    return with_broken_imports(host, site, derive(_printable(facts)))
 
 
 def _collect(

@@ -48,14 +48,20 @@ def _of_other_torch(one: Extension, facts: Facts) -> Extension:
 
     No symbol tells: `image.so` of 0.24.1 has all that it needs in torch 2.8.0 and ends the process.
     """
+    if one.package != "torchvision" or not one.loads or not of_other_torch(facts):
+        return one
+    return msgspec.structs.replace(one, loads=None, load_error=None)
+
+
+def of_other_torch(facts: Facts) -> bool:
+    """Whether torchvision's release is for another torch."""
     wanted, torch = facts.torchvision.requires_torch, facts.torch.version
-    if one.package != "torchvision" or not one.loads or not wanted or not torch:
-        return one
+    if not wanted or not torch:
+        return False
     try:
-        fits = satisfies(torch, wanted)
+        return not satisfies(torch, wanted)
     except ValueError:  # one of them cannot be read
-        return one
-    return one if fits else msgspec.structs.replace(one, loads=None, load_error=None)
+        return False
 
 
 # torchaudio opens libtorchaudio.so, and then _torchaudio.so, which needs it.

@@ -28,7 +28,7 @@ from attn_doctor.probes.installed.requirement_graph import (
     name_of,
     unmet,
 )
-from attn_doctor.probes.installed.sources import Sources, parents
+from attn_doctor.probes.installed.sources import Sources, absolute, parents
 from attn_doctor.requirement import normal_name
 
 #: What frameworks import before attention, where that is more than their package.
@@ -116,7 +116,6 @@ _GUARDS = (
 _DYNAMO = r"(?m)^(?: {4})?@torch\.(?:compile|compiler\.(?:disable|allow_in_graph)|_dynamo\.\w+)\b"
 #: What defines names of a module that its text does not show.
 _HIDING = r"import \*|__getattr__|globals\(|setattr\(|vars\(|exec\("
-_LAZY = r"""["']([\w.]+)["']\]?\s*[:=]\s*\[([^\]]*)\]"""
 
 
 class _Step(Struct, frozen=True):
@@ -137,7 +136,7 @@ class Imports:
         self, host: Host, site: Site, roots: Iterable[str], outdating: Iterable[str] = ()
     ) -> None:
         self._host, self._site = host, site
-        sources = Sources(host, site)
+        self._sources = sources = Sources(host, site)
         self._file, self._names, self._short = sources.file, sources.names, sources.short
         known = [one for one in map(site.distributions.get, roots) if one is not None]
         self._roots = known
@@ -175,7 +174,6 @@ class Imports:
             self._concerned.add("functorch")  # torch's wheel has it
         self._outdating = frozenset(map(module_of, outdating))
         self._concerned |= self._outdating
-        self._lists: dict[str, dict[str, str]] = {}
         self._follows: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._lock = threading.Lock()
         #: Distribution → the undeclared import that fails, and what would be required for it.
@@ -388,11 +386,11 @@ class Imports:
                 for name in plain.split(","):
                     yield from parents(name.split(" as ")[0].strip())
                 continue
-            base = _absolute(source, package)
+            base = absolute(source, package)
             yield from parents(base)
             for name in re.split(r"[,\s()]+", re.sub(r"#[^\n]*|\bas\s+\w+", "", names)):
                 if name.isidentifier():
-                    yield from self._of_name(base, name)
+                    yield from self._sources.of_name(base, name)
                     asked = outdating and base.startswith("torch.")
                     other = base.partition(".")[0] in self._unfit
                     if (asked or other) and self._lacks(base, name):
@@ -404,26 +402,6 @@ class Imports:
             if self._triton_lacks_name(first, name) and self._triton_lacks_name(second, name):
                 yield f"{second}:{name}"
 
-    def _of_name(self, base: str, name: str) -> Iterator[str]:
-        """Yield the module behind `from base import name`, if it is one or resolved on demand."""
-        if self._file(f"{base}.{name}"):
-            yield f"{base}.{name}"
-            return
-        path = self._file(base)
-        if not path.endswith("__init__.py"):
-            return
-        if base not in self._lists:
-            text = self._host.try_read(path, 1 << 20)
-            lazy = "_LazyModule" in text or "__getattr__" in text
-            self._lists[base] = {
-                one: module
-                for module, names in (re.findall(_LAZY, text) if lazy else ())
-                for one in re.findall(r"""["'](\w+)["']""", names)
-            }
-        module = self._lists[base].get(name)
-        if module is not None:
-            yield from parents(f"{base}.{module}")
-
     def _lacks(self, base: str, name: str) -> bool:
         """Whether the source of the module `base` shows that it has no `name`."""
         path = self._file(base)
@@ -431,12 +409,3 @@ class Imports:
             return False
         text = self._host.try_read(path, 1 << 20)
         return bool(text) and not re.search(rf"\b{name}\b", text) and not re.search(_HIDING, text)
-
-
-def _absolute(source: str, package: str) -> str:
-    dots = len(source) - len(source.lstrip("."))
-    if not dots:
-        return source
-    parts = package.split(".")
-    base = parts[: len(parts) - dots + 1]
-    return ".".join([*base, *filter(None, [source[dots:]])])

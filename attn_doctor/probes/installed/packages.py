@@ -366,10 +366,10 @@ def _cuda_check(
     compared = _CUDA_PARTS.get(field, 0)
     if not compared or cuda is None:
         return ""
-    old = field == "torchvision" and _holds(one.version, "<0.17")
+    old = field == "torchvision" and holds(one.version, "<0.17")
     torch = site.distributions.get("torch")
     wanted = _requires_torch(host, site, headers, "")
-    if old and torch is not None and wanted and not _holds(torch.version, wanted):
+    if old and torch is not None and wanted and not holds(torch.version, wanted):
         return ""
     theirs = said_by(host, site.module(host, "torch")).get("cuda", "")
     if not theirs or cuda.split(".")[:compared] == theirs.split(".")[:compared]:
@@ -446,7 +446,7 @@ def _asks_for_newer_torch(host: Host, site: Site) -> bool:
         return False
 
 
-def _holds(version: str, specifier: str) -> bool:
+def holds(version: str, specifier: str) -> bool:
     """Whether a version satisfies a specifier; false if one cannot be read."""
     try:
         return satisfies(version, specifier)

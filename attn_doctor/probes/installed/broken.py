@@ -1,0 +1,100 @@
+"""Tells which frameworks cannot be imported because a package that they import fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from attn_doctor.facts import Facts, Package
+from attn_doctor.host import Host
+from attn_doctor.probes.distributions import Site
+from attn_doctor.probes.installed.packages import PACKAGES, holds
+
+if TYPE_CHECKING:
+    # Imported on demand: most environments have nothing that fails.
+    from attn_doctor.probes.installed.reach import Failing, Raised
+
+#: What is asked about, and the module that is imported for attention. Diffusers before 0.35 has no
+#: dispatcher.
+_ENTRIES = {
+    "diffusers": ("models.attention_dispatch", "models.attention_processor"),
+    "transformers": ("modeling_utils",),
+    "accelerate": ("",),
+}
+#: Packages whose import fails if their library does not load, and what it raises. Others continue,
+#: or import the library as a module.
+_BY_LIBRARY: dict[str, Raised] = {"torchvision": "runtime", "torchaudio": "os"}
+
+
+def with_broken_imports(host: Host, site: Site, facts: Facts) -> Facts:
+    """Return the facts with the imports that reach a package whose own import fails."""
+    failing = [*_failing(host, site, facts)]
+    if not failing:
+        return facts
+    from attn_doctor.probes.installed.reach import Reach
+
+    reach = Reach(host, site, failing)
+    changed: dict[str, Package] = {}
+    gaps = dict(facts.gaps)
+    for field, entries in _ENTRIES.items():
+        package: Package = getattr(facts, field)
+        if not package.installed or not package.path or package.import_error:
+            continue
+        there = (one for one in entries if not one or _is_file(host, package.path, one))
+        found = reach.find(".".join(filter(None, [field, next(there, "")])))
+        if found is None:
+            continue
+        one = found.failing
+        fails = "fails" if found.certain else "may fail"
+        said = f"{found.by} imports {one.module}, which {fails}: {one.error}"
+        if found.certain:
+            changed[field] = replace(package, import_error=said, import_doubt="")
+            gaps.pop(f"{field}.import_error", None)
+        elif package.import_error is not None:
+            changed[field] = replace(package, import_error=None, import_doubt=said)
+            gaps[f"{field}.import_error"] = said
+    return replace(facts, **changed, gaps=gaps)
+
+
+def _is_file(host: Host, folder: str, module: str) -> bool:
+    *packages, name = module.split(".")
+    return host.is_file(host.join(folder, *packages, f"{name}.py"))
+
+
+def _failing(host: Host, site: Site, facts: Facts) -> Iterator[Failing]:
+    from attn_doctor.probes.installed.reach import Failing
+
+    for field, known in PACKAGES.items():
+        package: Package = getattr(facts, field)
+        if field in _ENTRIES or not package.installed:
+            continue
+        if package.import_error:
+            yield Failing(known.module, _raises(package.import_error), package.import_error)
+        elif package.import_error is None and package.import_doubt:
+            yield Failing(known.module, "crash", package.import_doubt, certain=False)
+        elif field in _BY_LIBRARY and package.load_error and _stops(field, package):
+            yield Failing(known.module, _BY_LIBRARY[field], package.load_error)
+    for one in facts.extensions or ():
+        if one.load_error and one.path and one.package not in _BY_LIBRARY:
+            yield Failing(_module(host, site, one.path), "import", one.load_error)
+
+
+def _stops(field: str, package: Package) -> bool:
+    # torchvision up to 0.16 continues without its operators.
+    return field != "torchvision" or not holds(package.version or "", "<0.17")
+
+
+def _raises(error: str) -> Raised:
+    if error.endswith("compares them"):
+        return "runtime"
+    return "missing" if error.endswith("not installed") else "import"
+
+
+def _module(host: Host, site: Site, path: str) -> str:
+    """Return the name by which a compiled module is imported."""
+    folders = (one for one in site.folders if path.startswith(host.join(one, "")))
+    inside = path.removeprefix(max(folders, key=len, default="")).strip("/\\")
+    *packages, name = inside.replace("\\", "/").split("/")
+    return ".".join([*packages, name.partition(".")[0]])

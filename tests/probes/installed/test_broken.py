@@ -1,0 +1,150 @@
+"""Imports that reach a package whose own import fails."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from attn_doctor.facts import Extension, Facts, Package
+from attn_doctor.probes.installed.broken import with_broken_imports
+from tests.probes.environments import SITE, distribution, environment
+
+DISPATCH = "diffusers/models/attention_dispatch.py"
+#: Of Diffusers 0.36.0.
+GUARDED = """
+import torch
+from ..utils import is_xformers_available, is_xformers_version
+_REQUIRED = "0.0.29"
+_CAN_USE_XFORMERS_ATTN = is_xformers_available() and is_xformers_version(">=", _REQUIRED)
+if _CAN_USE_XFORMERS_ATTN:
+    import xformers.ops as xops
+else:
+    xops = None
+"""
+#: Of Diffusers 0.42.1.
+CAUGHT = """
+from ..utils import is_xformers_available
+if is_xformers_available():
+    try:
+        import xformers.ops as xops
+    except (ImportError, OSError):
+        xops = None
+"""
+#: Of xformers 0.0.32.
+FLASH3 = """
+import importlib.util
+if importlib.util.find_spec("...flash_attn_3._C", package=__package__):
+    from ...flash_attn_3 import _C
+"""
+BROKEN = Extension(
+    package="xformers",
+    name="_C",
+    path=f"{SITE}/xformers/flash_attn_3/_C.so",
+    load_error="undefined symbol x",
+)
+
+
+def examined(dispatch: str, xformers: str, extension: Extension = BROKEN) -> Package:
+    host, site = environment(
+        distribution(
+            "diffusers",
+            "0.36.0",
+            files=("diffusers/__init__.py", "diffusers/models/__init__.py"),
+            texts={
+                DISPATCH: dispatch,
+                "diffusers/utils/__init__.py": "def later():\n    import torchaudio",
+            },
+        ),
+        distribution(
+            "xformers",
+            xformers,
+            files=(
+                "xformers/__init__.py",
+                "xformers/ops/__init__.py",
+                "xformers/flash_attn_3/_C.so",
+            ),
+            texts={
+                "xformers/ops/__init__.py": "from .fmha import flash3",
+                "xformers/ops/fmha/__init__.py": "",
+                "xformers/ops/fmha/flash3.py": FLASH3,
+            },
+        ),
+    )
+    facts = Facts(
+        diffusers=Package(installed=True, path=f"{SITE}/diffusers", import_error=""),
+        xformers=Package(installed=True, path=f"{SITE}/xformers", import_error=""),
+        extensions=(extension,),
+    )
+    return with_broken_imports(host, site, facts).diffusers
+
+
+def test_a_module_that_does_not_load_stops_what_imports_it() -> None:
+    assert examined(GUARDED, "0.0.32").import_error == (
+        "xformers/ops/fmha/flash3.py imports xformers.flash_attn_3._C, which fails: "
+        "undefined symbol x"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "xformers"),
+    [
+        (CAUGHT, "0.0.32"),
+        (GUARDED, "0.0.28"),  # too old to be imported
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import xformers.ops", "0.0.32"),
+        ("@one\n@two(\n    3,\n)\ndef later(\n    a,\n) -> None:\n    import xformers.ops", "1"),
+    ],
+)
+def test_an_import_that_does_not_happen_or_is_caught(dispatch: str, xformers: str) -> None:
+    assert examined(dispatch, xformers).import_error == ""
+
+
+def test_a_condition_that_is_not_understood() -> None:
+    found = examined("if wanted():\n    import xformers.ops", "0.0.32")
+    assert found.import_error is None
+    assert "xformers.flash_attn_3._C, which may fail" in (found.import_doubt or "")
+
+
+@pytest.mark.parametrize(
+    ("torchvision", "error", "doubt"),
+    [
+        (Package(import_error="it is built for CUDA 12.8, and it compares them"), True, False),
+        (Package(import_doubt="it requires torch==2.8.0"), None, True),
+        (
+            Package(import_error="", load_error="_C: undefined symbol", version="0.24.1"),
+            True,
+            False,
+        ),
+        (
+            Package(import_error="", load_error="_C: undefined symbol", version="0.16.1"),
+            False,
+            False,
+        ),
+    ],
+)
+def test_torchvision_stops_what_imports_it(
+    torchvision: Package, error: bool | None, doubt: bool
+) -> None:
+    host, site = environment(
+        distribution(
+            "transformers",
+            "4.57.6",
+            files=("transformers/__init__.py",),
+            texts={
+                "transformers/modeling_utils.py": "from .image_utils import x",
+                "transformers/image_utils.py": "if is_vision_available():\n"
+                "    import PIL\n    if is_torchvision_available():\n"
+                "        try:\n            import torchvision.io\n"
+                "        except ImportError:\n            pass",
+            },
+        ),
+        distribution("torchvision", "0.24.1", files=("torchvision/__init__.py", "PIL/__init__.py")),
+    )
+
+    facts = Facts(
+        transformers=Package(installed=True, path=f"{SITE}/transformers", import_error=""),
+        torchvision=msgspec.structs.replace(torchvision, installed=True),
+    )
+    found = with_broken_imports(host, site, facts).transformers
+    assert (found.import_error is None) == (error is None)
+    assert bool(found.import_error) == bool(error)
+    assert bool(found.import_doubt) == doubt

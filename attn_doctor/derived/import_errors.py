@@ -11,6 +11,11 @@ from attn_doctor.requirement import satisfies
 #: Transformers 5.23 and Accelerate 1.15: "Invalid version: None" and "No package metadata was
 #: found for torch".
 _READ_METADATA = ("diffusers", "transformers", "accelerate")
+#: What imports torch at its beginning.
+_IMPORT_TORCH = (
+    *_READ_METADATA, "bitsandbytes", "flash_attn", "flash_attn_3", "flash_attn_4", "sageattention",
+    "torchaudio", "torchvision", "xformers",
+)  # fmt: skip
 #: What Diffusers' dispatcher compares, which is in 0.35 and later.
 _DISPATCHED = ("sageattention", "flash-attn", "xformers")
 #: Other packages whose versions are compared at import, so that one without a version stops it.
@@ -50,6 +55,11 @@ def incomplete(distribution: str | None, facts: Facts) -> str:
         return f"{facts.python.foreign_variable} is {facts.python.foreign_home}"
     for path in facts.unreadable_files or ():
         return f"this user may not read {path}"
+    if distribution == "torchvision" and extensions.of_other_torch(facts):
+        return (
+            f"it requires torch{facts.torchvision.requires_torch}, and {facts.torch.version} is "
+            "installed"
+        )
     # kernels imports huggingface_hub.
     framework = distribution in (*_READ_METADATA, "kernels")
     for one in facts.incomplete_packages or ():
@@ -63,6 +73,8 @@ def incomplete(distribution: str | None, facts: Facts) -> str:
 def because_of_others(field: str, facts: Facts, tables: Tables) -> str:
     """Return why importing a package fails through another one; empty if no reason was found."""
     package: Package = getattr(facts, field)
+    if facts.torch.installed is False and field in _IMPORT_TORCH:
+        return "torch is not installed"
     if field in _READ_METADATA and (fault := _torch_metadata(facts)):
         return f"it reads torch's version from the metadata: {fault}"
     if field == "torchvision" and (fault := _through_onnx(facts)):

@@ -502,7 +502,10 @@ def _worked_out_there(
     manual = fill_known(rule.fixes[first.remedy - 1].manual, on_log)
     asked = "On the machine of the log, `attn-doctor check` gives the command."
     manual = f"{manual} {asked}".strip()
-    return (replace(first, run=(("attn-doctor", "check", *there),), manual=manual), *fixes[1:])
+    # Of a note, `check` shows only the title.
+    all_of_it = ("-v",) if rule.severity == "info" else ()
+    command = ("attn-doctor", "check", *all_of_it, *there)
+    return (replace(first, run=(command,), manual=manual), *fixes[1:])
 
 
 def _for_named_package(fix: Fix, log: str, printed_by: set[str]) -> Fix:

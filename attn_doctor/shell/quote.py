@@ -72,6 +72,8 @@ def quote_always(text: str, shell: Shell) -> str:
     if shell == "powershell":
         return "'" + re.sub(_POWERSHELL_QUOTES, r"\1\1", text) + "'"
     if shell == "cmd":
+        # In a batch file cmd replaces `%2`; the path of an address may hold the sign itself.
+        text = re.sub(r"(?<=https://)\S+", lambda url: url[0].replace("%2B", "+"), text)
         if bad := re.search(_UNQUOTABLE_CMD, text):
             raise AttnDoctorError(
                 f"cmd cannot quote the {bad[0]} in {text}: use PowerShell, or rename it"

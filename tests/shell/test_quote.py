@@ -105,6 +105,14 @@ def test_powershell_reads_back_the_same_words(texts: list[str]) -> None:
     assert powershell_words(quote_always(texts[0], "powershell")) == texts[:1]
 
 
+def test_cmd_gets_an_address_without_a_percent_sign() -> None:
+    requirement = "flash-attn @ https://a.org/flash_attn-2.8.3%2Bcu128torch2.8-cp313.whl"
+    assert quote(requirement, "cmd") == f'"{requirement.replace("%2B", "+")}"'
+    # Elsewhere `%2B` may be the name of a file.
+    with pytest.raises(AttnDoctorError):
+        quote("C:\\a%2Bb c", "cmd")
+
+
 def cmd_words(line: str) -> list[str]:
     """Split a line as cmd and the C runtime do: double quotes, and backslashes before a quote.
 

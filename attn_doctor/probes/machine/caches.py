@@ -20,7 +20,15 @@ from attn_doctor.facts.kinds import CacheKind
 from attn_doctor.host import Host, Measure, Stat
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
-from attn_doctor.probes.machine.mounts import Mount, mount_of, mounts, network, noexec, writable
+from attn_doctor.probes.machine.mounts import (
+    Mount,
+    in_home,
+    mount_of,
+    mounts,
+    network,
+    noexec,
+    writable,
+)
 
 #: Seconds for counting all caches.
 BUDGET = 0.1
@@ -253,7 +261,10 @@ def _volatile(host: Host, path: str, mount: Mount | None) -> bool | None:
 
     A temporary folder elsewhere, such as TMPDIR on a local disk or Windows' own, outlives both.
     """
-    if not host.windows and host.join(path, "").startswith("/tmp/"):  # noqa: S108
+    if host.windows:
+        # Windows itself is on that disk; another drive may be one of memory.
+        return False if in_home(host, path) else None
+    if host.join(path, "").startswith("/tmp/"):  # noqa: S108
         return True
     return mount.filesystem in VOLATILE if mount is not None else None
 

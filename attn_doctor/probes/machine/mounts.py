@@ -94,12 +94,16 @@ def writable(host: Host, path: str, known: tuple[Mount, ...] | None = None) -> b
     if not (host.access(found, "w") and host.access(found, "x")):
         return False
     if host.windows:
-        home = ntpath.normcase(host.platform.home).rstrip("\\")
-        inside = ntpath.normcase(found) + "\\"
-        return True if home and inside.startswith(home + "\\") else None
+        return True if in_home(host, found) else None
     mount = mount_of(host.real(found), mounts(host) if known is None else known)
     # Some kernels let root's access check pass on a read-only mount, and in /proc.
     return mount is None or not ("ro" in mount.options or mount.filesystem in KERNEL)
+
+
+def in_home(host: Host, path: str) -> bool:
+    """Whether a path of Windows lies in the user's home directory."""
+    home = ntpath.normcase(host.platform.home).rstrip("\\")
+    return bool(home) and (ntpath.normcase(path) + "\\").startswith(home + "\\")
 
 
 # 36 35 98:0 /mnt1 /mnt/my\040disk rw,noatime master:1 - ext3 /dev/root rw,errors=continue

@@ -157,6 +157,19 @@ def test_windows() -> None:
     assert "caches" in gaps
 
 
+@pytest.mark.parametrize(
+    ("folder", "volatile"), [(r"C:\Users\me\AppData\Local\Temp", False), (r"R:\Temp", None)]
+)
+def test_a_reboot_of_windows_keeps_the_users_temporary_folder(
+    folder: str, volatile: bool | None
+) -> None:
+    more = {f"access {folder} w": {"answer": True}}
+    host = machine(
+        {rf"{folder}\x": ""}, os="windows", environ={"TEMP": folder}, user="me", more=more
+    )
+    assert read(host)[0]["inductor"].volatile is volatile
+
+
 def test_macos_has_no_cuda_driver() -> None:
     found = places(machine(os="macos", home="/Users/ada"))
     assert "driver" not in found

@@ -27,18 +27,18 @@ def outside(name: str, trace: TraceLog) -> Guess | None:
             continue
         if log_signals().unrelated.search(failure.message):
             return None
-        parts = (f"{frame.path} {frame.code}" for frame in failure.frames)
-        if re.search(table.foreign, "\n".join((failure.message, failure.near, *parts))):
+        said = "\n".join((failure.message, *(f"{one.path} {one.code}" for one in failure.frames)))
+        if re.search(table.foreign, f"{said}\n{failure.near}") or table.other_software(said):
             return None
         for one in table.outside:
-            if said := one.named_in(failure.message):
-                return _in_words(name, failure, one, said)
+            if matched := one.named_in(failure.message):
+                return _in_words(name, failure, one, matched)
         if not (reports_another(failure.message) or _ENDED.search(failure.message)):
             return None
     return None
 
 
-def _in_words(name: str, failure: Failure, part: Outside, said: str) -> Guess:
+def _in_words(name: str, failure: Failure, part: Outside, matched: str) -> Guess:
     titles = (part.advice.rstrip("."), _CHECK)
     return Guess(
         component=part.id,
@@ -46,7 +46,7 @@ def _in_words(name: str, failure: Failure, part: Outside, said: str) -> Guess:
         kind="outside",
         file=name,
         line=failure.line.number,
-        excerpt=excerpt(failure.line.text, said),
+        excerpt=excerpt(failure.line.text, matched),
         rank=failure.line.rank,
         title=f"The failure seems to come from {part.name}, not from an attention kernel",
         fixes=tuple(Fix(title=title, safety=Safety.MANUAL) for title in titles),

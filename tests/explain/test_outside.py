@@ -42,7 +42,6 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
         (HEAD + "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)", "level-zero", 4),
         (HEAD + "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH", "cudnn-library", 4),
         ("Error: setting up CDI devices: failed to inject devices: failed to stat CDI host device", "container", 1),
-        ("nvcc fatal   : Unsupported gpu architecture 'compute_999'\nerror: command '/usr/bin/nvcc' failed with exit status 1", "nvcc", 1),
         (
             r'OSError: [WinError 1114] Error loading "C:\venv\Lib\site-packages\torch\lib\c10.dll" or one of its dependencies.',
             "library",
@@ -69,6 +68,9 @@ def test_the_part_and_its_line(
         # Another framework failed.
         "I tensorflow/core/common_runtime/gpu_device.cc:1532] Created device\nMemory access fault by GPU node-2 on address 0x1000.",
         "main: build = 1641 (6744dbe)\nrocBLAS error: Cannot read TensileLibrary.dat: Illegal seek for GPU arch : gfx1103",
+        # A library of another package, and a compiler of another build.
+        "Could not load bitsandbytes native library: libcusparse.so.11: cannot open shared object file",
+        "nvcc fatal   : Unknown option '-mavx'",
         # The memory is full.
         HEAD + "RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY), out of memory",
         # The run went on, and ended in another failure.

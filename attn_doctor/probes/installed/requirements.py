@@ -36,9 +36,16 @@ def required(
     if not concerned:
         return ()
     here = _environment(host, site)
-    environments = [{**here, "extra": extra} for extra in chosen or ("",)]
-    found = (applicable(line, environments) for line in concerned)
+    environments = [{**here, "extra": normal_name(extra)} for extra in chosen or ("",)]
+    found = (applicable(line, _distinct(line, environments)) for line in concerned)
     return tuple(one for one in found if one is not None)
+
+
+def _distinct(line: str, environments: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The environments between which a marker can differ: those whose extra it names, one other."""
+    named = normal_name(line) if "extra" in line else ""
+    others = [one for one in environments if one["extra"] not in named or not one["extra"]]
+    return [*(one for one in environments if one["extra"] and one["extra"] in named), *others[:1]]
 
 
 def _concerns(line: str, wanted: Callable[[str], bool], extras: tuple[str, ...]) -> bool:

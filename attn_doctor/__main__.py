@@ -28,7 +28,10 @@ def main() -> None:
     from attn_doctor.cli import streams
 
     streams.open_closed()
-    code = streams.finish(_run())
+    code = _run()
+    if __name__ == "__main__":
+        _say_what_to_type()
+    code = streams.finish(code)
     # Not sys.exit: Python would wait for its threads, and a probe may still wait for a driver that
     # never answers.
     os._exit(code)
@@ -39,6 +42,20 @@ def _own_packages_first() -> None:
     added = {os.path.abspath(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep)}
     if "PYTHONPATH" in os.environ:
         sys.path.sort(key=lambda folder: os.path.abspath(folder) in added)
+
+
+def _say_what_to_type() -> None:
+    """Say what to type for `attn-doctor` where only this Python has it, as in a portable build."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return
+    import shutil
+
+    from attn_doctor.shell.commands import line
+
+    if not shutil.which("attn-doctor"):
+        options = ("-s",) if sys.flags.no_user_site else ()
+        command = line((sys.executable, *options, "-m", "attn_doctor"))
+        sys.stderr.write(f"\nattn-doctor is not on PATH: type `{command}` for it.\n")
 
 
 def _run() -> int:

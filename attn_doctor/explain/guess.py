@@ -27,6 +27,12 @@ from attn_doctor.rulebook.frames import Frame, frames_of
 _BARE = re.compile(r"(?:[\w.]*(?:Error|Exception):?)?")
 #: The title of a report, as it is exported and pasted.
 _TITLE = re.compile(r"#{1,3} \S|[Tt]itle:")
+#: A title that names the error.
+_FAILS = re.compile(
+    r"(?:[a-z]Error|Exception)\b|\b(?:[Ee]rror|[Ff]ail(?:s|ed|ure)?|out of memory)\b"
+)
+#: What a server prints once it has started, also without the plugins that failed to load.
+_STARTED = re.compile(r"To see the GUI go to: ")
 #: Lines of a log that is only a message, as a person types one.
 _TYPED = 5
 
@@ -38,10 +44,12 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
     for failure in _about_attention(trace):
         known = known_message(failure.message, tuple(frame.path for frame in failure.frames))
         component, frame = component_of(failure, known)
-        beside = component_beside(failure) or component_beside(_titled(failure, log.lines))
+        beside = component_beside(failure)
         kind = component_table().kind_of(failure.message).id
         if kind in ("build", "compile"):
             failure = at_its_compiler(failure, log.lines)
+        if component is not None and component.fallback and _started_without(failure, log.lines):
+            continue
         if component is not None:
             if component.fallback and frame is None and beside is not None and kind != "build":
                 component = beside
@@ -66,7 +74,7 @@ def _about_attention(trace: TraceLog) -> Iterator[Failure]:
     What came before a failure of other software does not explain it.
     """
     over = survived(trace)
-    for failure in failures(trace):
+    for failure in (_titled(one, trace.lines[0]) for one in failures(trace)):
         if any(first <= failure.line.number <= last for first, last in over):
             continue
         if is_unrelated(failure) or component_table().is_other_work(innermost(failure)):
@@ -76,11 +84,19 @@ def _about_attention(trace: TraceLog) -> Iterator[Failure]:
         yield failure
 
 
-def _titled(failure: Failure, lines: Sequence[LogLine]) -> Failure:
-    """The failure with the title of the report beside it, if it says nothing itself."""
-    title = lines[0].text
-    said = not _TITLE.match(title) or not _BARE.fullmatch(failure.message)
-    return failure if said else failure._replace(near=title)
+def _started_without(failure: Failure, lines: Sequence[LogLine]) -> bool:
+    """A plugin could not be imported, and the program has started without it."""
+    later = (line for line in lines if line.number > failure.line.number)
+    return "import" in failure.message.lower() and any(_STARTED.search(one.text) for one in later)
+
+
+def _titled(failure: Failure, title: LogLine) -> Failure:
+    """The failure with what the title of its report says, if it says nothing itself."""
+    if not _TITLE.match(title.text) or not _BARE.fullmatch(failure.message):
+        return failure
+    if not failure.message and _FAILS.search(title.text):
+        return failure._replace(line=title, message=title.text.lstrip("# "))
+    return failure._replace(near=f"{failure.near}\n{title.text}")
 
 
 def _at_its_frame(failure: Failure, frame: Frame | None, lines: Sequence[LogLine]) -> Failure:

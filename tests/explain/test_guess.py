@@ -991,3 +991,24 @@ def test_the_title_names_the_component_of_a_failure_that_says_nothing(
     assert guess is not None
     assert guess.component == "flash-attn-2"
     assert guessed(f"{log}: 12 and 13") is None
+
+
+def test_a_title_that_names_the_error_stands_for_the_line_that_is_missing(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    cut = f'{HEAD}  File "{SITE}/flash_attn/flash_attn_interface.py", line 79, in f\n    fwd(\n'
+    found = guessed(f"# RuntimeError: head size must be a multiple of 8\n{cut}")
+    assert found is not None
+    assert (found.component, found.kind, found.line) == ("flash-attn-2", "input", 1)
+    assert guessed(f"# CUDA error: out of memory\n{cut}") is None
+
+
+def test_a_server_that_starts_without_a_plugin_has_no_failure_of_its_own(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    log = (
+        f'{HEAD}  File "/comfy/custom_nodes/a.py", line 5, in <module>\n'
+        "ImportError: cannot import name 'attention_basic' from 'comfy.ldm.modules.attention'\n"
+    )
+    assert guessed(log) is not None
+    assert guessed(f"{log}Starting server\nTo see the GUI go to: http://127.0.0.1:8188\n") is None

@@ -131,14 +131,14 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
 
 def _of_windows(record: str) -> list[tuple[str, int]]:
     """Return a compiled module for Windows, where the RECORD lists none for this system."""
-    module = None if os.name == "nt" or ".so," in record else re.search(_WINDOWS, record)
-    return [] if module is None else [(module[1], -5)]
+    module = "" if os.name == "nt" or ".so," in record else _first(record, ".pyd")
+    return [(module, -5)] if module else []
 
 
 def _of_musl(info: str, record: str) -> list[tuple[str, int]]:
     """Return a compiled module of a wheel for musl, where only the GNU C library is there."""
-    module = re.search(r"(?m)^([^,\n]+\.so),", record)
-    if sys.platform != "linux" or module is None:
+    module = _first(record, ".so") if sys.platform == "linux" else ""
+    if not module:
         return []
     try:
         wheel = read_text(os.path.join(info, "WHEEL"), 1 << 14, cut=True)
@@ -147,7 +147,13 @@ def _of_musl(info: str, record: str) -> list[tuple[str, int]]:
         return []
     tags = [line for line in wheel.splitlines() if line.startswith("Tag: ")]
     others = tags and all("-musllinux_" in one for one in tags)
-    return [(module[1], -5)] if others and not here else []
+    return [(module, -5)] if others and not here else []
+
+
+def _first(record: str, ending: str) -> str:
+    """Return the first file of a RECORD whose name has that ending; empty if none has."""
+    at = record.find(f"{ending},")
+    return record[record.rfind("\n", 0, at) + 1 : at + len(ending)] if at >= 0 else ""
 
 
 def _recorded(record: str, *, nvidia: bool) -> list[tuple[str, int]]:
@@ -190,8 +196,6 @@ def _recorded(record: str, *, nvidia: bool) -> list[tuple[str, int]]:
 _PROCESSORS = {"x86_64": 62, "aarch64": 183}
 
 
-#: A compiled module of Windows in a RECORD.
-_WINDOWS = r"(?m)^([^,\n]+\.pyd),"
 #: How compiled files of macOS and of Windows begin.
 _OF_OTHERS = (b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
 

@@ -7,6 +7,7 @@ does, the package that wants the older release has to be renewed beside the othe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from msgspec import Struct
@@ -34,95 +35,163 @@ class _Pair(Struct, frozen=True):
 
 
 def agreed(
-    host: Host, site: Site, unmet: Iterable[UnmetRequirement]
+    host: Host,
+    site: Site,
+    unmet: Iterable[UnmetRequirement],
+    bounds: Iterable[tuple[str, str]] = (),
 ) -> tuple[UnmetRequirement, ...]:
-    """Return the requirements with what fits all installed packages, or what excludes them."""
+    """Return the requirements with what fits all installed packages, or what excludes them.
+
+    `bounds`: packages, each with a requirement that its metadata do not have.
+    """
     found = tuple(unmet)
-    demands = _demands(host, site, {_split(one)[0] for one in found})
-    rivals = [_rival(one, demands[_split(one)[0]]) for one in found]
-    pairs = [
-        _pair(site, one, rival) if rival is not None else None
-        for one, rival in zip(found, rivals, strict=True)
-    ]
+    others = _Others(host, site, found, bounds)
+    pairs: list[_Pair | None] = []
+    made: list[UnmetRequirement] = []
+    for one in found:
+        rival = others.rival(one)
+        pair = others.pair(one, rival) if rival is not None else None
+        pairs.append(pair)
+        said = "" if rival is None else _said(_split(one)[0], rival)
+        facts = others.fit(one) if pair is None else others.chosen(pair)
+        made.append(replace(one, rival=said, **facts))
     # A package that is renewed brings other requirements, so those that it has now do not count.
     renewed = {pair.older.name: pair for pair in pairs if pair is not None}
-    made = []
-    for one, rival, pair in zip(found, rivals, pairs, strict=True):
-        chosen = pair or renewed.get(one.package or "")
-        name, _ = _split(one)
-        made.append(
-            replace(
-                one,
-                rival="" if rival is None else _said(name, rival),
-                **(_fit(one, demands[name]) if chosen is None else _chosen(chosen)),
+    made = [
+        replace(each, **others.chosen(renewed[each.package]))
+        if each.package in renewed and not each.renewed
+        else each
+        for each in made
+    ]
+    return tuple(_replacing(each, made) for each in made)
+
+
+def _replacing(one: UnmetRequirement, all_: Iterable[UnmetRequirement]) -> UnmetRequirement:
+    """Return the requirement of a package that has to be replaced itself, with that command."""
+    for other in all_:
+        replaced = other.installed and other.together and not other.rival
+        if replaced and _split(other)[0] == one.package != other.package:
+            facts = dict.fromkeys(("rival", "renewed", "beside", "lowered", "unchanged"), "")
+            return replace(one, together=other.together, **facts)
+    return one
+
+
+class _Others:
+    """What the installed packages require of those that are asked for."""
+
+    def __init__(
+        self,
+        host: Host,
+        site: Site,
+        found: tuple[UnmetRequirement, ...],
+        bounds: Iterable[tuple[str, str]],
+    ) -> None:
+        self._site = site
+        self._host = host
+        self._demands: dict[str, list[_Demand]] = {}
+        self._bounds = [(package, *_name_and_specifier(needs)) for package, needs in bounds]
+        self._read({_split(one)[0] for one in found})
+
+    def _read(self, names: set[str]) -> None:
+        """Read what all installed distributions require of those in `names`."""
+        names -= self._demands.keys()
+        self._demands |= {name: [] for name in names}
+        known = self._site.distributions
+        for one in known if names else ():
+            lines = known.headers(one).get("Requires-Dist", [])
+            for each in required(self._host, self._site, lines, names.__contains__):
+                self._demands[normal_name(each.name)].append(_Demand(one, each.specifier))
+        for package, name, specifier in self._bounds:
+            by = known.get(package)
+            if name in names and by is not None:
+                self._demands[name].append(_Demand(by, specifier))
+
+    def of(self, name: str) -> list[_Demand]:
+        """Return the demands on one distribution."""
+        self._read({name})
+        return self._demands[name]
+
+    def fit(self, one: UnmetRequirement) -> dict[str, str]:
+        """Return the facts of a requirement that the others do not exclude."""
+        name, specifier = _split(one)
+        fit = _agreeing(specifier, self.of(name))
+        facts = dict.fromkeys(("renewed", "beside", "lowered", "unchanged"), "")
+        return {"together": f"{name}{fit}", **facts}
+
+    def rival(self, one: UnmetRequirement) -> _Demand | None:
+        """Return a demand that excludes this one: of a package that no other one holds back."""
+        name, specifier = _split(one)
+        excluding = [
+            each
+            for each in sorted(self.of(name), key=lambda each: each.by.name)
+            if each.by.name != one.package and not _both(specifier, each.specifier, unknown=True)
+        ]
+        free = (each for each in excluding if self._top(each.by, one.package or "") is each.by)
+        return next(free, next(iter(excluding), None))
+
+    def pair(self, one: UnmetRequirement, rival: _Demand) -> _Pair | None:
+        """Return the two packages of which one has to change."""
+        asking = self._site.distributions.get(one.package or "")
+        if asking is None:
+            return None
+        if wants_older(rival.specifier, _split(one)[1]):
+            return _Pair(self._top(rival.by, asking.name), asking)
+        return _Pair(self._top(asking, rival.by.name), rival.by)
+
+    def _top(self, one: Distribution, beside: str) -> Distribution:
+        """Return the package that holds `one` back by an upper bound; `one` itself if none does.
+
+        transformers 4.49 requires tokenizers<0.22: with a newer tokenizers it must be newer too.
+        """
+        seen = {one.name, beside}
+        while one.name != "torch":  # that of its companions is chosen for it
+            holding = (
+                each.by
+                for each in self.of(one.name)
+                if each.by.name not in seen and re.search("<|==|~=", each.specifier)
             )
-        )
-    return tuple(made)
+            by = next(holding, None)
+            if by is None:
+                break
+            seen.add(by.name)
+            one = by
+        return one
+
+    def chosen(self, pair: _Pair) -> dict[str, str]:
+        """Return the facts of a requirement whose package is renewed, or stays beside another."""
+        older, old = pair.older.name, pair.older.version.partition("+")[0]
+        newer, new = pair.newer.name, pair.newer.version.partition("+")[0]
+        return {
+            "together": "",
+            "renewed": f"{older}{_agreeing(f'>{old}', self.of(older))}",
+            "beside": f"{newer}=={new}",
+            "lowered": f"{newer}{_agreeing(f'<{new}', self.of(newer))}",
+            "unchanged": f"{older}=={old}",
+        }
 
 
-def _fit(one: UnmetRequirement, demands: Iterable[_Demand]) -> dict[str, str]:
-    """Return the facts of a requirement that the others do not exclude."""
-    name, specifier = _split(one)
+def _agreeing(specifier: str, demands: Iterable[_Demand]) -> str:
+    """Return the specifier with all demands; without them if they exclude it."""
     fit = combined((specifier, *(each.specifier for each in demands)))
+    return fit if _both(fit, "") else specifier
+
+
+def _both(one: str, other: str, unknown: bool = False) -> bool:
+    """Whether a version fits both; `unknown` if one of them cannot be read."""
     try:
-        agrees = satisfiable(fit, "")
+        return satisfiable(one, other)
     except ValueError:
-        agrees = False
-    facts = dict.fromkeys(("renewed", "beside", "lowered", "unchanged"), "")
-    return {"together": f"{name}{fit if agrees else specifier}", **facts}
-
-
-def _chosen(pair: _Pair) -> dict[str, str]:
-    """Return the facts of a requirement whose package is renewed, or stays beside an older one."""
-    older, old = pair.older.name, pair.older.version.partition("+")[0]
-    newer, new = pair.newer.name, pair.newer.version.partition("+")[0]
-    return {
-        "together": "",
-        "renewed": f"{older}>{old}",
-        "beside": f"{newer}=={new}",
-        "lowered": f"{newer}<{new}",
-        "unchanged": f"{older}=={old}",
-    }
-
-
-def _demands(host: Host, site: Site, names: set[str]) -> dict[str, list[_Demand]]:
-    """Return what all installed distributions require of those in `names`."""
-    found: dict[str, list[_Demand]] = {name: [] for name in names}
-    for one in site.distributions if names else ():
-        lines = site.distributions.headers(one).get("Requires-Dist", [])
-        for each in required(host, site, lines, names.__contains__):
-            found[normal_name(each.name)].append(_Demand(one, each.specifier))
-    return found
+        return unknown
 
 
 def _split(one: UnmetRequirement) -> tuple[str, str]:
     """Return the name and the specifier of what is required."""
-    text = one.needs or ""
+    return _name_and_specifier(one.needs or "")
+
+
+def _name_and_specifier(text: str) -> tuple[str, str]:
     end = next((at for at, sign in enumerate(text) if sign in "=<>!~"), len(text))
     return normal_name(text[:end]), text[end:]
-
-
-def _rival(one: UnmetRequirement, demands: Iterable[_Demand]) -> _Demand | None:
-    """Return the first demand that excludes this one."""
-    _, specifier = _split(one)
-    others = sorted(
-        (each for each in demands if each.by.name != one.package), key=lambda each: each.by.name
-    )
-    for each in others:
-        try:
-            if not satisfiable(specifier, each.specifier):
-                return each
-        except ValueError:
-            continue
-    return None
-
-
-def _pair(site: Site, one: UnmetRequirement, rival: _Demand) -> _Pair | None:
-    asking = site.distributions.get(one.package or "")
-    if asking is None:
-        return None
-    mine_is_newer = wants_older(rival.specifier, _split(one)[1])
-    return _Pair(rival.by, asking) if mine_is_newer else _Pair(asking, rival.by)
 
 
 def _said(name: str, rival: _Demand) -> str:

@@ -80,6 +80,8 @@ _LATER = {
         (("peft.peft_model",), "transformers:EncoderDecoderCache", "transformers>=4.46"),
     ),
 }
+#: Names that a package lost: those that are not in the release that another package needs newer.
+_LOST = {"transformers:HybridCache": "transformers<5"}
 #: What a module of a framework imports if it is installed: the module, and the distribution.
 _IF_INSTALLED = {
     "transformers": ("transformers.generation.candidate_generator", "scikit-learn"),
@@ -276,18 +278,38 @@ class Imports:
         The package resolves names on demand: its own text has all of them.
         """
         path, own = self._file(module), self._file(package)
-        text = self._host.try_read(path) if path and own else ""
-        if not re.search(rf"(?m)^(?: {{4}})?from {package} import [^\n]*\b{function}\b", text):
+        if not own or not self._imports_name(path, package, function):
             return ""
-        # Diffusers before 0.40 asks first whether PEFT is newer than 0.14.
-        asks = rf'(?m)^\w+ = .*is_{package.partition(".")[0]}_version\(">"'
-        guarded = re.search(asks, text)
-        if guarded or re.search(rf"\b{function}\b", self._host.try_read(own, 1 << 20)):
+        if re.search(rf"\b{function}\b", self._host.try_read(own, 1 << 20)):
             return ""
         return (
             f"{self._short(path)} imports {function} from {package}, and this {package} has no such"
             " name"
         )
+
+    def _imports_name(self, path: str, package: str, function: str) -> bool:
+        """Whether the file imports the name, whatever release of `package` is installed."""
+        text = self._host.try_read(path) if path else ""
+        if not re.search(rf"(?m)^(?: {{4}})?from {package} import [^\n]*\b{function}\b", text):
+            return False
+        # Diffusers before 0.40 asks first whether PEFT is newer than 0.14.
+        asks = rf'(?m)^\w+ = .*is_{package.partition(".")[0]}_version\(">"'
+        return not re.search(asks, text)
+
+    def bounds(self) -> Iterator[tuple[str, str]]:
+        """Yield what packages need of others without declaring it: package, requirement."""
+        for root in self._roots:
+            declared = _UNDECLARED.get(root.name)
+            for modules, name, requirement in (
+                *((declared,) if declared else ()),
+                *_LATER.get(root.name, ()),
+            ):
+                package, _, function = name.partition(":")
+                if name_of(requirement) == root.name:
+                    requirement = _LOST.get(name, "")
+                path = self._file(modules[0])
+                if requirement and function and self._imports_name(path, package, function):
+                    yield root.name, requirement
 
     def _undeclared_requirements(self) -> Iterator[UnmetRequirement]:
         found = [(package, one) for package, (_, one) in self._undeclared.items()]

@@ -122,7 +122,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """Return one field of `Facts` for each of `FIELDS`, and the requirements that are not met."""
     imports = imports_of(host, site)
     return {
-        "unmet_requirements": agreed(host, site, imports.unmet),
+        "unmet_requirements": agreed(host, site, imports.unmet, imports.bounds()),
         **{field: _package(host, site, gaps, field, imports) for field in PACKAGES},
     }
 

@@ -55,3 +55,43 @@ def test_both_are_unmet_and_get_one_command() -> None:
     assert {(one.renewed, one.beside) for one in found.values()} == {
         ("transformers>4.57.1", "diffusers==0.42.1")
     }
+
+
+def test_a_package_that_another_one_holds_back_is_not_renewed_alone() -> None:
+    found = unmet(
+        ("diffusers", "0.42.1", ("huggingface-hub<3.0,>=1.32.0",)),
+        ("tokenizers", "0.21.4", ("huggingface-hub<1.0,>=0.16.4",)),
+        ("transformers", "4.49.0", ("huggingface-hub<1.0,>=0.26.0", "tokenizers<0.22,>=0.21")),
+        ("huggingface_hub", "0.36.2", ()),
+    )["huggingface-hub<3.0,>=1.32.0"]
+    assert found.rival == "huggingface-hub<1.0,>=0.26.0 for transformers 4.49.0"
+    assert (found.renewed, found.beside) == ("transformers>4.49.0", "diffusers==0.42.1")
+
+
+def test_requirements_of_a_package_that_has_to_be_replaced() -> None:
+    found = unmet(
+        ("transformers", "4.51.3", ("huggingface-hub<1.0,>=0.30.0",)),
+        ("huggingface_hub", "2.4.0", ("click<9.0.0,>=8.4.2",)),
+    )
+    assert {one.together for one in found.values()} == {"huggingface-hub<1.0,>=0.30.0"}
+
+
+def test_what_a_package_needs_without_saying_so() -> None:
+    host, site = environment(
+        distribution(
+            "diffusers",
+            "0.25.0",
+            requires=("huggingface-hub>=0.20.2",),
+            texts={
+                "diffusers/utils/dynamic_modules_utils.py": (
+                    "from huggingface_hub import HfFolder, cached_download\n"
+                )
+            },
+        ),
+        distribution("peft", "0.21.2", requires=("huggingface-hub<1.0,>=0.25.0",)),
+        distribution(
+            "huggingface_hub", "0.24.5", texts={"huggingface_hub/__init__.py": "cached_download"}
+        ),
+    )
+    (found,) = packages.read(host, site, Gaps())["unmet_requirements"]
+    assert found.together == "huggingface-hub<0.26,>=0.25.0"

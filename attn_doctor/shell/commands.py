@@ -168,11 +168,10 @@ def _with_python(command: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
 
 
 def python_option(facts: Facts) -> tuple[str, ...]:
-    """Return `--python PATH` if the user named the examined environment."""
+    """Return `--python PATH` if the user, or a log, named the examined environment."""
     python = facts.python
-    return (
-        ("--python", python.path) if python.selection_reason == "--python" and python.path else ()
-    )
+    named = python.selection_reason in (None, "--python")
+    return ("--python", python.path) if named and python.path else ()
 
 
 def in_text(text: str, facts: Facts) -> str:

@@ -199,3 +199,13 @@ def test_a_title_has_no_values_that_deny_it() -> None:
     assert found.matches[0].rule == "driver/too-old-for-torch"
     assert found.matches[0].title == "The NVIDIA driver is too old for torch"
     assert found.matches[0].reason.startswith("the log says that ")
+
+
+def test_a_command_of_attn_doctor_names_the_python_of_the_log() -> None:
+    found = answer(
+        'File "D:\\portable\\python_embeded\\Lib\\site-packages\\sageattention\\core.py", line 3\n'
+        "ImportError: DLL load failed while importing _fused: The specified module could not be"
+        " found.\n"
+    )
+    [line] = shell_lines(found.matches[0].fixes[0], found.facts)
+    assert line.endswith(r" --python D:\portable\python_embeded\python.exe")

@@ -32,7 +32,7 @@ _PLACEHOLDER = re.compile(r"<[a-z._ -]+>|\{[a-z_.]+\}|…|\.\.\.|\b(?:YOUR|PATH_
 _ASSIGNMENT = re.compile(r"[A-Z_]+=")
 _POWERSHELL_WORD = r"(?:'[^']*'|\"[^\"$`]*\"|[^\s'\"$`;&|<>(){}@#,]+)"
 _POWERSHELL = re.compile(
-    rf"(?:\$env:\w+ = '[^']*'|Invoke-Expression \"\$\(([\w -]+)\)\""
+    rf"(?:\$env:\w+ = '[^']*'|Invoke-Expression \"\$\(([\w :.\\-]+)\)\""
     # A quoted program is called with `&`.
     rf"|(?:& '[^']*'|{_POWERSHELL_WORD})(?: {_POWERSHELL_WORD})*)"
 )

@@ -50,6 +50,8 @@ _REPORTS = (
     r"|\bterminate called after throwing\b|\bnvcc fatal\b|\bUNREACHABLE executed at\b"
     # A library that cannot be loaded.
     r"|\.so(?:\.\d+)*: (?:cannot open shared object|undefined symbol)|\bDLL load failed\b"
+    # pip after it installed a release that another package does not accept.
+    r"|^\S{2,40} \S{1,40} requires [\w-]{2,40}\b.{1,80}, but you have \S"
     # A place in sources of C++, and what fails there.
     r"|\.(?:cu|cuh|cpp|cc|h|hpp)[:(]\d+\b.{1,200}\b(?:cannot|[Uu]nsupported|[Ff]ailed|[Ii]nvalid)\b"
 )

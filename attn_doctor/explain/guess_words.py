@@ -15,7 +15,10 @@ from attn_doctor.findings import Fix, Safety
 from attn_doctor.rulebook.frames import Frame
 
 #: How messages write the value that was found and the one that was wanted.
-_GOT = r",? (?:but |and )?(?:got|found|received|you have) (?P<seen>\([^)\n]{0,80}\)|[^;\n(]{1,80})"
+_GOT = (
+    r",? (?:but |and )?(?:got|found|received|you have)"
+    r" (?P<seen>\([^)\n]{0,80}\)|(?:(?! which )[^;\n(]){1,80})"
+)
 _WANTED = r"(?P<wanted>[^;\n]{1,100}?)"
 _VALUES = tuple(
     map(

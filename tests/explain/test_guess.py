@@ -1012,3 +1012,11 @@ def test_a_server_that_starts_without_a_plugin_has_no_failure_of_its_own(
     )
     assert guessed(log) is not None
     assert guessed(f"{log}Starting server\nTo see the GUI go to: http://127.0.0.1:8188\n") is None
+
+
+def test_what_pip_says_of_two_packages_is_explained(guessed: Callable[[str], Guess | None]) -> None:
+    said = "vllm 0.6.3 requires xformers==0.0.27.post2, but you have xformers 0.0.28 which is incompatible.\n"
+    found = guessed(said)
+    assert found is not None
+    assert (found.component, found.kind, found.seen) == ("xformers", "version", "xformers 0.0.28")
+    assert guessed(f"{said}Successfully installed xformers-0.0.28\n") is None

@@ -179,7 +179,7 @@ _CARD = r"\b((?:RTX|GTX) ?\d{3,4}(?: ?(?:Ti|SUPER|Super|D)\b)?)(?! ?\w*series|\+
 _SYSTEMS = {
     "windows": (
         r"win[_-]amd64|\.dll\b|\.pyd\b|\\site-packages\\|\\appdata\\|python_embeded|\b[a-z]:[\\/]\w"
-        r"|dll load failed while importing|\[winerror \d"
+        r"|dll load failed while importing|\[winerror \d|fatal error c1\d{3}: "
     ),
     # WSL shows the folders of Windows' users below /mnt/c.
     "macos": (
@@ -462,6 +462,9 @@ def _nested(values: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str, Any]
     for name, value in values.items():
         head, _, rest = name.partition(".")
         nested.setdefault(head, {})[rest] = value
+    if values.get("system.os") in ("windows", "macos"):
+        # As the probe has it: these systems have no distributions.
+        nested["system"].setdefault("distribution", values["system.os"])
     if gpu:
         nested["gpus"] = [{"index": 0, "visible": True, **gpu}]
         nested.setdefault("driver", {}).setdefault("vendor", "nvidia")

@@ -29,6 +29,7 @@ from attn_doctor.probes.installed.requirement_graph import (
     unmet,
 )
 from attn_doctor.probes.installed.sources import Sources, absolute, parents
+from attn_doctor.probes.installed.version_checks import failing
 from attn_doctor.requirement import normal_name
 
 #: What frameworks import before attention, where that is more than their package.
@@ -41,7 +42,8 @@ _ENTRIES = {
 #: setuptools with 82. bitsandbytes up to 0.44 imports triton.ops, which left Triton with 3.2, where
 #: Triton is installed; another Triton would not fit torch. Triton before 3.3 imports setuptools;
 #: without it torch takes Triton for absent. `triton/needs-setuptools` reports that. diffusers 0.27
-#: imports a function that huggingface-hub lost with 0.26.
+#: imports a function that huggingface-hub lost with 0.26. transformers 4.57 uses a class that
+#: torchao 0.7 lacks and 0.9 has, and imports more from torchao 0.14 on.
 _UNDECLARED = {
     "accelerate": (("accelerate.utils.torch_xla",), "pkg_resources", "setuptools<81"),
     "bitsandbytes": (("bitsandbytes.triton.int8_matmul_mixed_dequantize",), "triton.ops", ""),
@@ -49,6 +51,11 @@ _UNDECLARED = {
         ("diffusers.utils.dynamic_modules_utils",),
         "huggingface_hub:cached_download",
         "huggingface-hub<0.26",
+    ),
+    "transformers": (
+        ("transformers.quantizers.quantizer_torchao",),
+        "torchao.quantization:Float8WeightOnlyConfig",
+        "torchao<0.14,>=0.9",
     ),
     "triton": (("triton.runtime.build", "triton.common.build"), "setuptools", ""),
 }
@@ -186,6 +193,12 @@ class Imports:
         }
         if "triton" in self._undeclared:
             self._other_triton = ""
+        #: Distribution → what its import tests and does not find, each with the installed version.
+        self._checked = {
+            one.name: checked
+            for one in known
+            if (checked := (*failing(host, site, sources, module_of(one.name)),))
+        }
         self.unmet = (*declared, *self._undeclared_requirements())
 
     def error(self, root: str, module: str) -> str:
@@ -194,21 +207,18 @@ class Imports:
             return self._undeclared[root][0]
         if root == "torch" and (said := self._hiding.other_numpy()):
             return said
+        if root in self._checked:
+            return self._checked_at_import(root)
         if not self.unmet and not self._outdating and not self._other_triton:
             return ""
         with self._lock:
-            return self._checked_at_import(root, module) or self._absent_import(root, module)
+            return self._absent_import(root, module)
 
-    def _checked_at_import(self, root: str, module: str) -> str:
-        """Return the requirement that transformers or Diffusers tests when it is imported."""
-        path = self._file(f"{module}.dependency_versions_check")
-        text = self._host.try_read(path) if path else ""
-        for one in self.unmet:
-            name = name_of(one.needs or "")
-            if one.package == root and re.search(rf"[\"'\s]{re.escape(name)}[\"'\s]", text):
-                state = f"{name} {one.installed}" if one.installed else "none"
-                return f"it requires {one.needs}, and {state} is installed"
-        return ""
+    def _checked_at_import(self, root: str) -> str:
+        """Return the first requirement that transformers or Diffusers tests at import."""
+        needs, installed = self._checked[root][0]
+        state = f"{name_of(needs)} {installed}" if installed else "none"
+        return f"it requires {needs}, and {state} is installed"
 
     def doubt(self, root: str, module: str) -> str:
         """Return why importing `module` may fail; empty if nothing is seen.
@@ -227,13 +237,34 @@ class Imports:
         with self._lock:
             for step in self._steps(root, module) if self._unfit else ():
                 one = self._unfit.get(step.module)
-                if one is not None:
+                if one is not None and not self._serves(step.module, step.by):
                     name = name_of(one.needs or "")
                     return (
                         f"{step.by} imports {name} {one.installed}, and {one.package} requires "
                         f"{one.needs}"
                     )
         return ""
+
+    def _serves(self, package: str, by: str) -> bool:
+        """Whether `package` has all names that the file `by` imports from it or its modules."""
+        path = next((one for one in self._follows if self._follows[one][0] == by), "")
+        text = self._host.try_read(self._file(path), 1 << 20) if path else ""
+        plain = re.search(rf"(?m)^\s*import[ \t]+{package}\b(?!\.)", text)
+        found = re.findall(
+            rf"(?m)^\s*from[ \t]+({package}(?:\.\w+)*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]+)", text
+        )
+        asked = [(package, name) for name in re.findall(rf"\b{package}\.(\w+)", text) if plain]
+        for base, names in found:
+            names = re.sub(r"#[^\n]*|\bas\s+\w+", "", names)
+            asked += [(base, name) for name in re.findall(r"\w+", names)]
+        return bool(asked) and all(self._has(base, name) for base, name in asked)
+
+    def _has(self, base: str, name: str) -> bool:
+        """Whether the text of a module names this name, or it is a module itself."""
+        path = self._file(base)
+        if not path or self._file(f"{base}.{name}"):
+            return bool(path)
+        return bool(re.search(rf"\b{name}\b", self._host.try_read(path, 1 << 20)))
 
     def _optional_doubt(self, root: str) -> str:
         """Return what a package that `root` imports if it is there requires in another version."""
@@ -290,7 +321,8 @@ class Imports:
     def _imports_name(self, path: str, package: str, function: str) -> bool:
         """Whether the file imports the name, whatever release of `package` is installed."""
         text = self._host.try_read(path) if path else ""
-        if not re.search(rf"(?m)^(?: {{4}})?from {package} import [^\n]*\b{function}\b", text):
+        imported = rf"(?: {{4}})?from {package} import [^\n]*\b{function}\b"
+        if not re.search(rf"(?m)^(?:{imported}| {{0,8}}{package}\.{function}\b)", text):
             return False
         # Diffusers before 0.40 asks first whether PEFT is newer than 0.14.
         asks = rf'(?m)^\w+ = .*is_{package.partition(".")[0]}_version\(">"'
@@ -319,6 +351,13 @@ class Imports:
                 package, _, _ = undeclared[1].partition(":")
                 itself = name_of(undeclared[2]) == root.name
                 found += [(package if itself else root.name, undeclared[2])] if failure else []
+        # The metadata require the others.
+        found += [
+            (package, needs)
+            for package, checked in self._checked.items()
+            for needs, installed in checked
+            if name_of(needs) == "accelerate" and not installed
+        ]
         for package, requirement in dict.fromkeys(found):
             if requirement:
                 there = self._site.distributions.get(name_of(requirement))
@@ -368,6 +407,8 @@ class Imports:
         while pending and len(seen) < MOST:
             step = pending.pop(0)
             if step.module in seen:
+                if step.module in self._unfit:
+                    yield step  # other names may be imported here
                 continue
             seen.add(step.module)
             yield step

@@ -97,7 +97,11 @@ def test_names_that_a_package_resolves_on_demand(environment: Environment) -> No
 def test_a_version_that_the_package_tests_at_import(environment: Environment) -> None:
     environment.install("absent", version="0.1", init="")
     environment.install(
-        "top", "absent>=1", init="", dependency_versions_check="wanted = 'absent other'.split()"
+        "top",
+        "absent>=1",
+        init="",
+        dependency_versions_check="wanted = 'absent other'.split()",
+        dependency_versions_table='deps = {\n    "absent": "absent>=1",\n    "more": "more",\n}',
     )
     found = environment.imports("top")
     assert [(one.needs, one.installed) for one in found.unmet] == [("absent>=1", "0.1")]
@@ -156,6 +160,42 @@ def test_a_wrong_version_that_the_import_reaches_makes_it_doubtful(
     assert found.error("top", "top") == found.error("mid", "mid") == ""
     assert forward(found.doubt("mid", "mid")) == forward(found.doubt("top", "top")) == reason
     assert found.doubt("apart", "apart") == ""
+
+
+@pytest.mark.parametrize(
+    ("hub", "doubt"), [("lazy = ['fetch']", False), ("lazy = ['other']", True)]
+)
+def test_a_wrong_version_that_has_all_names_serves(
+    environment: Environment, hub: str, doubt: bool
+) -> None:
+    environment.install("hub", version="2.0", init=f"def __getattr__(name): ...\n{hub}")
+    environment.install(
+        "top",
+        "hub<2",
+        init="from hub import lazy\nfrom . import sub",
+        sub="from hub import (\n    fetch as get,  # it\n)",
+    )
+    assert bool(environment.imports("top").doubt("top", "top")) == doubt
+
+
+def test_a_version_that_is_tested_without_metadata(environment: Environment) -> None:
+    environment.install(
+        "transformers",
+        init="",
+        dependency_versions_check='checked = ["accelerate", "tokenizers", "numpy"]',
+        dependency_versions_table='deps = {\n    "accelerate": "accelerate>=1.1",\n'
+        '    "tokenizers": "tokenizers<2",\n    "numpy": "numpy>=1",\n}',
+    )
+    environment.install("numpy", version="2.0", init="")
+    assert environment.imports("transformers").error("transformers", "transformers") == ""
+    (environment.site / "accelerate.py").write_text("", "utf-8")
+    found = environment.imports("transformers")
+    assert found.error("transformers", "transformers") == (
+        "it requires accelerate>=1.1, and none is installed"
+    )
+    assert [(one.package, one.needs) for one in found.unmet] == [
+        ("transformers", "accelerate>=1.1")
+    ]
 
 
 def test_a_requirement_of_extras_does_not_make_an_import_doubtful(

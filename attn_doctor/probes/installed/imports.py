@@ -282,6 +282,11 @@ class Imports:
                 )
         return ""
 
+    def later(self, root: str) -> str:
+        """Return why what `root` imports on demand fails; empty if nothing is seen."""
+        failures = map(self._fails_undeclared, _LATER.get(root, ()))
+        return next((failure[0] for failure in failures if failure is not None), "")
+
     def _fails_undeclared(
         self, undeclared: tuple[tuple[str, ...], str, str] | None
     ) -> tuple[str, str] | None:

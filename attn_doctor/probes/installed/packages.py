@@ -185,7 +185,7 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
             _hidden(host, one, known.module, path)
             or imports.error(one.name, known.module)
             or (_without_extension(host, known, path) if not files else "")
-            or (_variables(host, path) if field == "diffusers" else "")
+            or (_variables(host, path) or _at_once(host, imports) if field == "diffusers" else "")
             or _cuda_check(host, site, field, one, made.cuda, headers)
         )
         elsewhere = _without_metadata(host, site, one, path, came)
@@ -325,6 +325,13 @@ def _variables(host: Host, path: str) -> str:
         return ""
     reads = host.try_grep(host.join(path, "utils", "import_utils.py"), 'os.environ.get("USE_TORCH"')
     return "USE_TORCH or USE_TF lets it take torch for absent" if reads else ""
+
+
+def _at_once(host: Host, imports: Imports) -> str:
+    """Return why Diffusers fails that imports all its modules at once; empty if it does not."""
+    if host.environ.get("DIFFUSERS_SLOW_IMPORT", "").upper() not in _YES:
+        return ""
+    return imports.later("diffusers") or imports.later("peft")
 
 
 def _without_metadata(host: Host, site: Site, one: Distribution, path: str, came: Origin) -> str:

@@ -411,6 +411,7 @@ def test_a_name_that_pipelines_import(environment: Environment) -> None:
     found = environment.imports("diffusers")
     assert [(one.needs, one.installed) for one in found.unmet] == [("transformers<5", "5.17.0")]
     assert found.error("diffusers", "diffusers") == ""
+    assert found.later("diffusers").startswith("diffusers")
     file = environment.site / "transformers" / "utils" / "__init__.py"
     file.write_text("FLAX_WEIGHTS_NAME = 'x'\n")
     assert environment.imports("diffusers").unmet == ()

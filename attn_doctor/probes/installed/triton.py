@@ -86,23 +86,29 @@ def _backends(host: Host, path: str, gaps: Gaps) -> tuple[str, ...] | None:
     return tuple(name for name in names if "." not in name and not name.startswith("_"))
 
 
+#: The file that imports it: of 3.0 to 3.2, of 2.1 to 2.3, and of 2.0.
+_BUILDERS = (("runtime", "build.py"), ("common", "build.py"), ("compiler.py",))
+
+
 # import setuptools
 def _setuptools_missing(host: Host, site: Site, path: str, gaps: Gaps) -> bool | None:
     """Whether it needs setuptools, which its metadata, `uv venv` and Python 3.12 omit."""
     if not path:
         return None
-    file = host.join(path, "runtime", "build.py")
-    try:
-        lines = host.grep(file, "import setuptools")
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        gaps.add("triton.setuptools_missing", f"{file} cannot be read: {error.strerror}")
-        return None
-    if not any(line.startswith("import setuptools") for line in lines):
-        return False
-    there = site.distributions.get("setuptools") is not None or site.module(host, "setuptools")
-    return not there
+    for names in _BUILDERS:
+        file = host.join(path, *names)
+        try:
+            lines = host.grep(file, "import setuptools")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            gaps.add("triton.setuptools_missing", f"{file} cannot be read: {error.strerror}")
+            return None
+        if not any(line.startswith("import setuptools") for line in lines):
+            return False
+        there = site.distributions.get("setuptools") is not None
+        return not (there or site.module(host, "setuptools"))
+    return False
 
 
 def _ptxas(host: Host, path: str, name: str) -> str:

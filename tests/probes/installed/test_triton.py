@@ -123,3 +123,11 @@ def test_setuptools_that_its_first_lines_import(
     found, gaps = read(package, build, *beside)
     assert found.setuptools_missing is missing
     assert gaps == {}
+
+
+@pytest.mark.parametrize("file", ["common/build.py", "compiler.py"])
+def test_setuptools_that_another_file_of_older_releases_imports(file: str) -> None:
+    build = {f"{SITE}/triton/{file}": "import setuptools\n"}
+    found, gaps = read(distribution("triton", "2.0.0", texts=init("2.0.0")), build)
+    assert found.setuptools_missing is True
+    assert gaps == {}

@@ -175,6 +175,8 @@ _GPU = (
 )
 # RTX 5090: messages name such a card only if it is present.
 _CARD = r"\b((?:RTX|GTX) ?\d{3,4}(?: ?(?:Ti|SUPER|Super|D)\b)?)(?! ?\w*series|\+|xx)"
+#: Machines that exist with Linux on aarch64 only, in lower case.
+_ARM = r"\bjetson\b|\bdgx spark\b|\bgh200\b|\bnvidia gb10\b"
 #: Marks of an operating system, in lower case.
 _SYSTEMS = {
     "windows": (
@@ -187,7 +189,7 @@ _SYSTEMS = {
     ),
     "linux": (
         r"linux_x86_64|x86_64-linux|manylinux|/usr/lib/|/home/|/lib/x86_64|aarch64-linux|linux-gnu"
-        r"|/mnt/[a-z]/"
+        rf"|/mnt/[a-z]/|{_ARM}"
     ),
 }
 #: `Platform: Windows`, `platform: Linux-5.15.0-x86_64`, `OS: Ubuntu 22.04.4 LTS (x86_64)`
@@ -335,6 +337,8 @@ def _system(lowered: str) -> Iterator[Statement]:
     best = max(found, key=lambda os: len(found[os]))
     if found[best]:
         yield Statement("system.os", best, Confidence.INFERRED, found[best][0].start())
+    if arm := _compiled(_ARM).search(lowered):
+        yield Statement("system.arch", "aarch64", Confidence.INFERRED, arm.start())
     for match in _compiled(_PLATFORM).finditer(lowered):
         named = match[1] or match[2]
         os = next((os for os, names in _PLATFORMS.items() if named.startswith(names)), "linux")

@@ -15,6 +15,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from attn_doctor.binaries.architectures import runs
+from attn_doctor.derived.torch_wheels import apart
 from attn_doctor.facts import Facts
 from attn_doctor.fixes import python_support, torch_support
 from attn_doctor.fixes.build_progress import span
@@ -311,10 +313,11 @@ def _archs(name: str, facts: Facts, obstacles: list[str], doubts: list[str]) -> 
     rows = library.tables()[name]["release"]
     known: list[int] = next((row["archs"] for row in reversed(rows) if row.get("archs")), [])
     if name == "flash-attn":
-        # Code for 8.0 serves all of 8.x, that for 10.0 and 12.0 their generations.
+        # Code for 8.0 serves all of 8.x, that for 10.0 and 12.0 their generations. Orin (8.7) is
+        # apart until CUDA 13.2.
+        alone = apart(facts.torch.cuda or "13.2")
         fitting = {
-            max((one for one in known if one // 10 == sm // 10 and one <= sm), default=0)
-            for sm in sms
+            max((one for one in known if runs(sm, str(one), alone)), default=0) for sm in sms
         }
     else:
         fitting = {sm if sm in known else 0 for sm in sms}

@@ -283,6 +283,13 @@ def test_a_ready_wheel_is_pinned_so_that_nothing_is_compiled() -> None:
     assert built.estimate.minutes is not None
 
 
+@pytest.mark.parametrize(("cuda", "runs"), [("13.0", False), ("13.2", True)])
+def test_code_for_desktop_gpus_runs_on_orin_from_a_cuda_on(cuda: str, runs: bool) -> None:
+    orin = replace(H100, gpus=(Gpu(sm=87, visible=True),), torch=replace(H100.torch, cuda=cuda))
+    found = preflight("flash-attn", orin)
+    assert ("flash-attn has no kernels for compute capability 8.7" not in found.obstacles) is runs
+
+
 def test_builds_are_blocked_where_they_cannot_succeed() -> None:
     url = "pip install --no-build-isolation git+https://github.com/thu-ml/SageAttention"
     sage = _finding("s/s", _fix(url))

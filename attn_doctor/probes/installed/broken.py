@@ -35,7 +35,7 @@ def with_broken_imports(host: Host, site: Site, facts: Facts) -> Facts:
         return facts
     from attn_doctor.probes.installed.reach import Reach
 
-    reach = Reach(host, site, failing)
+    reach = Reach(host, site, failing, _cuda(facts))
     changed: dict[str, Package] = {}
     gaps = dict(facts.gaps)
     for field, entries in _ENTRIES.items():
@@ -56,6 +56,14 @@ def with_broken_imports(host: Host, site: Site, facts: Facts) -> Facts:
             changed[field] = replace(package, import_error=None, import_doubt=said)
             gaps[f"{field}.import_error"] = said
     return replace(facts, **changed, gaps=gaps)
+
+
+def _cuda(facts: Facts) -> bool | None:
+    """Whether torch can use a GPU; None if that is unknown."""
+    if facts.torch.build == "cpu" or facts.gpus == ():
+        return False
+    seen = [one for one in facts.gpus or () if one.visible is not False]
+    return True if seen and facts.torch.build == "cuda" and facts.driver.state == "ok" else None
 
 
 def _is_file(host: Host, folder: str, module: str) -> bool:

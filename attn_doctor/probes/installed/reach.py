@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -40,10 +40,10 @@ _FOLLOWED = (
 #: Name in `is_…_available` → the module that is looked for. Others may ask for more than a module.
 _ASKED = {
     "bitsandbytes": "bitsandbytes", "flash_attn": "flash_attn",
-    "flash_attn_3": "flash_attn_interface", "kernels": "kernels", "peft": "peft",
+    "flash_attn_2": "flash_attn", "flash_attn_3": "flash_attn_interface", "peft": "peft",
     "accelerate": "accelerate", "sageattention": "sageattention", "torch": "torch",
-    "torchvision": "torchvision", "transformers": "transformers", "vision": "PIL",
-    "xformers": "xformers",
+    "torchaudio": "torchaudio", "torchvision": "torchvision", "transformers": "transformers",
+    "vision": "PIL", "xformers": "xformers",
 }  # fmt: skip
 #: A variable with which Diffusers imports all its modules at once, and its values for yes.
 SLOW, YES = "DIFFUSERS_SLOW_IMPORT", ("1", "ON", "YES", "TRUE")
@@ -84,12 +84,15 @@ _Import = tuple[str, "frozenset[str]", bool]
 class Reach:
     """The imports of an environment that reach modules of `failing`."""
 
-    def __init__(self, host: Host, site: Site, failing: Collection[Failing]) -> None:
+    def __init__(
+        self, host: Host, site: Site, failing: Collection[Failing], cuda: bool | None = None
+    ) -> None:
+        """`cuda`: torch can use a GPU, which Transformers asks before it imports flash-attn."""
         self._host, self._site = host, site
         self._sources = Sources(host, site)
         self._failing = {one.module: one for one in failing}
         self._trees: dict[str, _Module | None] = {}
-        self._slow = host.environ.get(SLOW, "").upper() in YES
+        self._cuda = cuda
 
     def find(self, entry: str) -> Reached | None:
         """Return what an import of `entry` reaches; a certain failure first, None if nothing."""
@@ -128,7 +131,9 @@ class Reach:
             return None
         package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
         failing = frozenset(self._failing)
-        reader = _Reader(self._sources, self._site, failing, package, body, self._slow)
+        reader = _Reader(
+            self._sources, self._site, failing, package, body, self._host.environ, self._cuda
+        )
         found = dict.fromkeys(filter(self._concerns, reader.imports(body)))
         return _Module(self._sources.short(path), tuple(found))
 
@@ -151,9 +156,10 @@ class _Reader:
         failing: frozenset[str],
         package: str,
         body: Sequence[ast.stmt],
-        slow: bool,
+        environ: Mapping[str, str],
+        cuda: bool | None,
     ) -> None:
-        self._slow = slow
+        self._environ, self._cuda = environ, cuda
         self._sources, self._site, self._failing, self._package = sources, site, failing, package
         self._values = {
             target.id: one.value
@@ -202,7 +208,7 @@ class _Reader:
             return bool(test.value)
         if isinstance(test, ast.Name):
             if test.id in ("TYPE_CHECKING", SLOW):
-                return test.id == SLOW and self._slow
+                return test.id == SLOW and self._environ.get(SLOW, "").upper() in YES
             value = self._values.get(test.id)
             return None if value is None else self.truth(value, depth - 1)
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -215,11 +221,15 @@ class _Reader:
         return self._asked(test) if isinstance(test, ast.Call) else self._compared(test, depth)
 
     def _compared(self, test: ast.expr, depth: int) -> bool | None:
-        """Evaluate `find_spec(…) is not None`."""
+        """Evaluate `find_spec(…) is not None` and `os.getenv(…) == "…"`."""
         if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Call):
             return None
-        none = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value is None
-        inner = self.truth(test.left, depth - 1) if none else None
+        right = test.comparators[0]
+        value = right.value if isinstance(right, ast.Constant) else ...
+        if isinstance(value, str) and isinstance(test.ops[0], ast.Eq):
+            name, *default = map(self._text, test.left.args) if _reads_variable(test.left) else [""]
+            return self._environ.get(name, *default) == value if name else None
+        inner = self.truth(test.left, depth - 1) if value is None else None
         return inner if isinstance(test.ops[0], ast.IsNot) or inner is None else not inner
 
     def _asked(self, call: ast.Call) -> bool | None:
@@ -237,6 +247,8 @@ class _Reader:
         module = _ASKED.get(asked[1], asked[1])
         if not self._there(module):
             return None if asked[1].startswith("torch_") else False
+        if asked[1] == "flash_attn_2":
+            return self._cuda
         return True if asked[1] in _ASKED and not arguments else None
 
     def _fits(self, name: str, arguments: Sequence[str]) -> bool | None:
@@ -254,6 +266,10 @@ class _Reader:
 
     def _there(self, module: str) -> bool:
         return module in self._failing or self._sources.there(module)
+
+
+def _reads_variable(call: ast.Call) -> bool:
+    return ast.unparse(call.func) in ("os.getenv", "os.environ.get")
 
 
 def _catches(handler: ast.ExceptHandler) -> frozenset[str]:

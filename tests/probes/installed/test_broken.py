@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from attn_doctor.facts import Extension, Facts, Package
+from attn_doctor.facts import Driver, Extension, Facts, Gpu, Package, Torch
 from attn_doctor.probes.installed.broken import with_broken_imports
 from tests.probes.environments import SITE, distribution, environment
 
@@ -90,6 +90,7 @@ def test_a_module_that_does_not_load_stops_what_imports_it() -> None:
     [
         (CAUGHT, "0.0.32"),
         (GUARDED, "0.0.28"),  # too old to be imported
+        ('import os\nA = os.getenv("A", "0") == "1"\nif A:\n    import xformers.ops', "0.0.32"),
         ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import xformers.ops", "0.0.32"),
         ("@one\n@two(\n    3,\n)\ndef later(\n    a,\n) -> None:\n    import xformers.ops", "1"),
     ],
@@ -148,3 +149,34 @@ def test_torchvision_stops_what_imports_it(
     assert (found.import_error is None) == (error is None)
     assert bool(found.import_error) == bool(error)
     assert bool(found.import_doubt) == doubt
+
+
+@pytest.mark.parametrize(
+    ("gpus", "error", "doubt"),
+    [((), False, False), ((Gpu(visible=True),), True, False), (None, False, True)],
+)
+def test_flash_attn_is_imported_where_torch_has_a_gpu(
+    gpus: tuple[Gpu, ...] | None, error: bool, doubt: bool
+) -> None:
+    """By Transformers 4.44 to 4.51."""
+    host, site = environment(
+        distribution(
+            "transformers",
+            "4.51.3",
+            files=("transformers/__init__.py",),
+            texts={
+                "transformers/modeling_utils.py": "if is_flash_attn_2_available():\n"
+                "    from flash_attn.bert_padding import pad_input"
+            },
+        ),
+        distribution("flash_attn", "2.8.3", files=("flash_attn/__init__.py",)),
+    )
+    facts = Facts(
+        torch=Torch(installed=True, build="cuda"),
+        driver=Driver(state="ok"),
+        gpus=gpus,
+        transformers=Package(installed=True, path=f"{SITE}/transformers", import_error=""),
+        flash_attn=Package(installed=True, import_error="it imports x, which is not installed"),
+    )
+    found = with_broken_imports(host, site, facts).transformers
+    assert (bool(found.import_error), bool(found.import_doubt)) == (error, doubt)

@@ -20,8 +20,8 @@ SHELLS: tuple[Shell, ...] = ("bash", "zsh", "sh", "fish", "powershell", "cmd")
 
 #: Words that need no quotes. A leading `=` is not among them: zsh replaces `=ls` by the path of ls.
 _PLAIN_POSIX = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-")
-#: PowerShell splits `-name.part` and `-name:part` at the sign, so these get quotes.
-_PLAIN_POWERSHELL = r"(?a)-{0,2}[\w+=-]+|[\w./:\\+][\w./:\\=+-]*"
+#: Quoted are `-name.part` and `-name:part`, which PowerShell splits at the sign, and `++`.
+_PLAIN_POWERSHELL = r"(?a)--?|(?=.*\w)(?:-{0,2}[\w+=-]+|[\w./:\\+][\w./:\\=+-]*)"
 #: Text that cmd and PowerShell read alike between double quotes, so that a command is right in
 #: both: to cmd single quotes are letters, and `>` writes a file. PowerShell ends a text also at
 #: typographic quotes.

@@ -28,6 +28,14 @@ pytest_plugins = ["tests.environments"]
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Tests name the compiler, the toolkit and the Python that they mean. Those of this machine would be
+# found before: many GPU machines set them, and their `python` has torch.
+for _name in ("CC", "CXX", "CUDAHOSTCXX", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST"):
+    os.environ.pop(_name, None)
+os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
+if sys.prefix != sys.base_prefix:
+    os.environ["VIRTUAL_ENV"] = sys.prefix
+
 # On a busy machine making inputs takes as long as it takes. Times are measured in `benchmarks/`.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
@@ -62,6 +70,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "gcc": (
         lambda: sys.platform == "linux" and os.path.exists("/usr/bin/gcc"),
         "needs Linux and /usr/bin/gcc",
+    ),
+    "driverless": (
+        lambda: not os.path.exists("/proc/driver/nvidia/version"),
+        "the NVIDIA driver that is loaded here counts, whatever the stub of its library says",
     ),
     "torch": (
         lambda: bool(os.environ.get("ATTN_DOCTOR_TORCH_PYTHON")),

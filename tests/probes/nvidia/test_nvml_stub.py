@@ -62,6 +62,7 @@ def read(host: LocalHost) -> tuple[Driver, tuple[Gpu, ...] | None, dict[str, str
     return fields["driver"], fields["gpus"], gaps.reasons
 
 
+@pytest.mark.driverless
 def test_eight_gpus_of_two_kinds(nvml_host: Machine) -> None:
     driver, found, gaps = read(nvml_host(gpus(*[H100] * 4, *[RTX4090] * 4)))
     assert (driver.state, driver.error, driver.vendor) == ("ok", "", "nvidia")
@@ -162,6 +163,7 @@ def test_errors_of_nvml_init(nvml_host: Machine, code: int, state: str, error: s
     assert driver.library_version == "580.95.05"
 
 
+@pytest.mark.driverless
 def test_a_driver_that_is_not_loaded_on_a_machine_without_gpu(nvml_host: Machine) -> None:
     """As in a container image that brings the libraries along."""
     driver, found, _ = read(nvml_host({"init": 9}))
@@ -268,6 +270,7 @@ def test_environment_decides_what_cuda_sees(
     assert [one.visible for one in found] == [True, False, True]
 
 
+@pytest.mark.driverless
 @pytest.mark.parametrize(
     ("hang", "state_known", "place"),
     [

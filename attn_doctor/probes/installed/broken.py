@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from attn_doctor.facts import Facts, Package
 from attn_doctor.host import Host
+from attn_doctor.logger import Logger
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.installed.packages import PACKAGES, holds
 
@@ -27,9 +28,19 @@ _ENTRIES = {
 #: or import the library as a module.
 _BY_LIBRARY: dict[str, Raised] = {"torchvision": "runtime", "torchaudio": "os"}
 
+_log = Logger(__name__)
+
 
 def with_broken_imports(host: Host, site: Site, facts: Facts) -> Facts:
     """Return the facts with the imports that reach a package whose own import fails."""
+    try:
+        return _followed(host, site, facts)
+    except Exception:  # a bug, or sources of an unexpected kind: a check goes on
+        _log.debug("imports of broken packages were not followed", exc_info=True)
+        return facts
+
+
+def _followed(host: Host, site: Site, facts: Facts) -> Facts:
     failing = [*_failing(host, site, facts)]
     if not failing:
         return facts

@@ -44,6 +44,7 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
         (HEAD + "RuntimeError: CUDA driver error: operation not supported", "driver", 4),
         (HEAD + "RuntimeError: Tensor size for `masked_fill` exceeds the limit supported by the MPS backend: must be less than 2**32 elements", "metal", 4),
         (HEAD + "RuntimeError: npuSynchronizeDevice:NPUStream.cpp:627 NPU function error: AclrtSynchronizeDeviceWithTimeout, error code is 507015", "cann", 4),
+        ("loading NVML\nFailed to start nvml with error:  could not load NVML library", "driver", 2),
         ("Error: setting up CDI devices: failed to inject devices: failed to stat CDI host device", "container", 1),
         (
             r'OSError: [WinError 1114] Error loading "C:\venv\Lib\site-packages\torch\lib\c10.dll" or one of its dependencies.',

@@ -23,7 +23,10 @@ _ENTRIES = {
     "diffusers": ("models.attention_dispatch", "models.attention_processor"),
     "transformers": ("modeling_utils",),
     "accelerate": ("",),
+    "sageattention": ("",),
 }
+#: They are asked one after another: frameworks import what is in the first group.
+_GROUPS = (("sageattention",), ("diffusers", "transformers", "accelerate"))
 #: Packages whose import fails if their library does not load, and what it raises. Others continue,
 #: or import the library as a module.
 _BY_LIBRARY: dict[str, Raised] = {"torchvision": "runtime", "torchaudio": "os"}
@@ -34,14 +37,16 @@ _log = Logger(__name__)
 def with_broken_imports(host: Host, site: Site, facts: Facts) -> Facts:
     """Return the facts with the imports that reach a package whose own import fails."""
     try:
-        return _followed(host, site, facts)
+        for fields in _GROUPS:
+            facts = _followed(host, site, facts, fields)
     except Exception:  # a bug, or sources of an unexpected kind: a check goes on
         _log.debug("imports of broken packages were not followed", exc_info=True)
-        return facts
+    return facts
 
 
-def _followed(host: Host, site: Site, facts: Facts) -> Facts:
-    failing = [*_failing(host, site, facts)]
+def _followed(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> Facts:
+    asked = [one for one in fields if _may_be_imported(getattr(facts, one))]
+    failing = [*_failing(host, site, facts, fields)] if asked else []
     if not failing:
         return facts
     from attn_doctor.probes.installed.reach import Reach
@@ -49,11 +54,10 @@ def _followed(host: Host, site: Site, facts: Facts) -> Facts:
     reach = Reach(host, site, failing, _cuda(facts))
     changed: dict[str, Package] = {}
     gaps = dict(facts.gaps)
-    for field, entries in _ENTRIES.items():
+    for field in asked:
         package: Package = getattr(facts, field)
-        if not package.installed or not package.path or package.import_error:
-            continue
-        there = (one for one in entries if not one or _is_file(host, package.path, one))
+        folder = package.path or ""
+        there = (one for one in _ENTRIES[field] if not one or _is_file(host, folder, one))
         found = reach.find(".".join(filter(None, [field, next(there, "")])))
         if found is None:
             continue
@@ -69,6 +73,10 @@ def _followed(host: Host, site: Site, facts: Facts) -> Facts:
     return replace(facts, **changed, gaps=gaps)
 
 
+def _may_be_imported(package: Package) -> bool:
+    return bool(package.installed and package.path and not package.import_error)
+
+
 def _cuda(facts: Facts) -> bool | None:
     """Whether torch can use a GPU; None if that is unknown."""
     if facts.torch.build == "cpu" or facts.gpus == ():
@@ -82,12 +90,15 @@ def _is_file(host: Host, folder: str, module: str) -> bool:
     return host.is_file(host.join(folder, *packages, f"{name}.py"))
 
 
-def _failing(host: Host, site: Site, facts: Facts) -> Iterator[Failing]:
+def _failing(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> Iterator[Failing]:
     from attn_doctor.probes.installed.reach import Failing
 
+    if "sageattention" in fields and facts.triton.installed is False:
+        # Its metadata do not require Triton.
+        yield Failing("triton", "missing", "it is not installed")
     for field, known in PACKAGES.items():
         package: Package = getattr(facts, field)
-        if field in _ENTRIES or not package.installed:
+        if field in fields or not package.installed:
             continue
         if package.import_error:
             yield Failing(known.module, _raises(package.import_error), package.import_error)

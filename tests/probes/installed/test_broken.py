@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from attn_doctor.facts import Driver, Extension, Facts, Gpu, Package, Torch
+from attn_doctor.facts import Driver, Extension, Facts, Gpu, Package, Torch, Triton
 from attn_doctor.probes.installed.broken import with_broken_imports
 from tests.probes.environments import SITE, distribution, environment
 
@@ -180,3 +180,24 @@ def test_flash_attn_is_imported_where_torch_has_a_gpu(
     )
     found = with_broken_imports(host, site, facts).transformers
     assert (bool(found.import_error), bool(found.import_doubt)) == (error, doubt)
+
+
+@pytest.mark.parametrize(("triton", "fails"), [(False, True), (True, False), (None, False)])
+def test_sageattention_without_triton(triton: bool | None, fails: bool) -> None:
+    host, site = environment(
+        distribution(
+            "sageattention",
+            "1.0.6",
+            texts={
+                "sageattention/__init__.py": "from .core import sageattn",
+                "sageattention/core.py": "import torch\nfrom .quant import x",
+                "sageattention/quant.py": "import triton\nimport triton.language as tl",
+            },
+        ),
+    )
+    package = Package(installed=True, path=f"{SITE}/sageattention", import_error="")
+    facts = Facts(sageattention=package, triton=Triton(installed=triton))
+    found = with_broken_imports(host, site, facts).sageattention.import_error
+    assert found == (
+        "sageattention/quant.py imports triton, which fails: it is not installed" if fails else ""
+    )

@@ -18,8 +18,15 @@ _CLOSE = 2
 _CALLER = re.compile(r"(?i)(?:attn|attention)[^/]*$")
 #: An option of a command, which does not say what failed.
 _OPTION = re.compile(r"(?<!\S)--[\w-]+")
+#: A line with a setting or a release, which does not say so either.
+_SETTING = re.compile(
+    r"(?m)^(?:\w+: )?[\w.-]+ *(?:=|: )=? *(?:v?\d[\w.+-]*|\w+ not found|N/A|true|false|none)\s*$",
+    re.IGNORECASE,
+)
 #: The command that compiles the module with which Triton starts a kernel; it names that kernel.
 _COMPILE = re.compile(r"Command '?\[.*\b(?:main|cuda_utils|hip_utils|__triton_launcher)\.c\b.*")
+#: torch's list of what an operator runs on, which is not what failed.
+_BACKENDS = re.compile(r"(?s)is only available for these backends: .*")
 #: A file that a message names.
 _FILE = re.compile(r"'([^'\n]*/[^'\n]*)'")
 #: A file with sources that a message names, as a compiler or a check of C++ does.
@@ -52,6 +59,7 @@ def component_of(
     `known`: the entry of the message in the index of messages.
     """
     table = component_table()
+    failure = failure._replace(message=_BACKENDS.sub("", failure.message))
     parts = (f"{frame.path} {frame.function} {frame.code}" for frame in failure.frames)
     text = "\n".join((failure.message, failure.near, *parts))
     attention = re.search(table.attention, text) is not None
@@ -136,7 +144,7 @@ def component_beside(failure: Failure) -> Component | None:
     """The component that the nearest line around a failure without frames names."""
     text = f"{failure.message}\n{failure.near}"
     attention = re.search(component_table().attention, text) is not None
-    for line in _OPTION.sub("", failure.near).split("\n"):
+    for line in _SETTING.sub("", _OPTION.sub("", failure.near)).split("\n"):
         reports = re.search(r"\berror\b", line) is not None
         for one in component_table().component:
             # A compiler is at fault only on a line with an error.

@@ -28,14 +28,16 @@ _CODE = re.compile(r"\s*(?:-+> ?\d+ |\d+ |\S+ in \S+\(?|$)")
 _TESTED = re.compile(
     r"[\w./\\-]{1,300}\.py:\d+:(?: [A-Z]\w*)?\s*$|(?:FAILED|ERROR) \S+\.py::\S+ - "
 )
+#: The end of a block, or a heading, in a report that quotes a traceback.
+_QUOTE_END = re.compile(r"\s*(?:```|#{2,6} )")
 _NAMED = re.compile(r"[A-Za-z_][\w.]*: \S|[A-Z][A-Za-z]{5,40}$")
 _STACK = re.compile(
     r"\s*(?:frame #\d+:|#\d+ 0x[0-9a-f]+|C\+\+ (?:stack|Capture))|.*<unknown function> \+ 0x"
 )
 _WARNING = re.compile(r"Warning:|\b(?:WARNING|WARN|warning)\b|^\s*W\d{4} ")
 _EXCEPTION = re.compile(
-    r"(?:^|[\s:(\]!])(?:[A-Za-z_][\w.]*\.)?(?!Warning)(?:[A-Z]\w*(?:Error|Exception|Interrupt|Failure"
-    r"|Unsupported|OutOfResources|Timeout)|Unsupported|OutOfResources)\b(?::|\s*$|\()"
+    r"(?:^|[\s:(\]!])(?<!except )(?:[A-Za-z_][\w.]*\.)?(?!Warning)"
+    r"(?:[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Unsupported|OutOfResources|Timeout)|Unsupported|OutOfResources)\b(?::|\s*$|\()"
 )
 _ERROR = re.compile(
     r"\b(?:[Ee]rror|ERROR|FATAL|[Ff]atal|CRITICAL|[Ff]ailed|FAILED|Killed|Aborted|Aborting"
@@ -230,7 +232,7 @@ class _Walker:
 
     def _other(self, line: LogLine) -> Position:
         text = line.text
-        if line.stamped:
+        if line.stamped or _QUOTE_END.match(text):
             self.open = False
         if line.stamped or not text.strip():
             self.message = 0

@@ -964,6 +964,25 @@ def test_a_failure_that_few_lines_show(
             "ERROR: dependency conflicts: a 1.0 requires flash-attn==2.8, but you have 2.6\n"
             "Successfully installed flash-attn-2.6.3"
         ),
+        # Settings and releases near a failure, what ran before it, and code without a failure.
+        (
+            "llama_new_context_with_model: flash_attn = 0\nflash_attn: Module Not Found\n"
+            "/src/ggml.c:2420: error: ASSERT(a->ne[d] == b->ne[d]) failed"
+        ),
+        (
+            "flashinfer is used\npython: Error while finding module specification for 'check.env'"
+            " (ModuleNotFoundError: No module named 'check')"
+        ),
+        "try:\n    from xformers import ops\nexcept ImportError:\n    USE_XFORMERS = False",
+        (
+            f'{HEAD}  File "{SITE}/flashinfer/a.py", line 1, in wait\n    f()\n```\n\n'
+            "### Environment\n\nPython: 3.10.12 (main, Nov 6 2024)\nflashinfer: 0.1.6\n" + "x\n" * 9
+        ),
+        (
+            f'{HEAD}  File "{SITE}/torch/_ops.py", line 1, in __call__\n    attention(\n'
+            "NotImplementedError: Could not run 'a::b' with arguments from the 'CPU' backend. 'a::b'"
+            " is only available for these backends: [CUDA, Meta].\n\nAutogradXPU: registered\n"
+        ),
     ],
 )
 def test_no_guess_where_attention_does_not_fail(

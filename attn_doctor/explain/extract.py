@@ -456,6 +456,9 @@ def _complete_python(values: dict[str, Any]) -> None:
     if path and os and ("\\" in path) != (os == "windows"):
         for name in ("python.path", "python.prefix"):
             values.pop(name, None)
+    if "python.path" in values:
+        # Commands for it name it, whatever is active where they are typed.
+        values["python.selection_reason"] = "the log"
     if "python.uv" in values and "python.pip" not in values:
         values["python.pip"] = ""
 

@@ -170,7 +170,7 @@ def _with_python(command: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
 def python_option(facts: Facts) -> tuple[str, ...]:
     """Return `--python PATH` if the user, or a log, named the examined environment."""
     python = facts.python
-    named = python.selection_reason in (None, "--python")
+    named = python.selection_reason in ("--python", "the log")
     return ("--python", python.path) if named and python.path else ()
 
 

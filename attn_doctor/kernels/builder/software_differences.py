@@ -18,6 +18,8 @@ from attn_doctor.worker.kernels.torch_versions import minor
 
 #: The oldest torch with which building for another machine's GPU was tested.
 OLDEST = (2, 7)
+#: GPUs beside a processor of NVIDIA's own: GH200, GB200, GB300.
+_ARM = r"NVIDIA G[BH]\d+\b"
 _INDEX = "https://download.pytorch.org/whl/"
 
 
@@ -79,6 +81,8 @@ def _unable(facts: Facts) -> tuple[str, ...]:
 def differences(facts: Facts, target: Target) -> tuple[Difference, ...]:
     """Components of the target's software that are not the same here."""
     there = target.descriptor.software
+    if re.match(_ARM, target.name):
+        there = {"machine": "aarch64", **there}
     torch, triton, python = facts.torch, facts.triton, facts.python
     release, _, local = there.get("torch", "").partition("+")
     index = ("--index-url", _INDEX + local) if local else ()

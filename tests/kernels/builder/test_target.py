@@ -414,6 +414,12 @@ def test_other_software_is_named_with_its_remedy(
     assert len(rest) == 2
 
 
+def test_a_gpu_beside_nvidias_own_processor_needs_a_build_on_aarch64() -> None:
+    grace = replace(target(), descriptor=replace(target().descriptor, name="NVIDIA GB200"))
+    assert [one.there for one in differences(SAME, grace)] == ["aarch64"]
+    assert differences(replace(SAME, system=System(os="linux", arch="aarch64")), grace) == ()
+
+
 def test_another_torch_is_one_difference() -> None:
     found = differences(SAME, described(torch="2.12.0+cu130", torch_git="0", triton="3.7.0"))
     assert [one.component for one in found] == ["torch"]

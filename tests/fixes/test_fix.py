@@ -310,6 +310,7 @@ def test_no_network(env: Environment) -> None:
     assert env.tree() == before
 
 
+@pytest.mark.skipif(os.path.exists("/usr/local/bin/uv"), reason="uv is found there without PATH")
 def test_no_installer(uv_env: Environment) -> None:
     ended = uv_env.fix(TRITON, "--yes", variables={"PATH": "/nonexistent"})
     assert ended.returncode == 1

@@ -32,6 +32,8 @@ def texts(data: str) -> list[str]:
         ("(ServeReplica:default:LLM pid=71) ValueError: x", "ValueError: x"),
         ("(task pid=71) [repeated 3x across cluster] ValueError: x", "ValueError: x"),
         ("2025-11-21T10:00:00.1234567Z ValueError: x", "ValueError: x"),
+        ('2025-11-21T10:00:00.1234567Z   File "a.py"', '  File "a.py"'),
+        ("2025-11-21T10:00:00.123456Z 01E ValueError: x", "ValueError: x"),
         ("[2025-11-21 10:00:00,123] ValueError: x", "ValueError: x"),
         ("[2025-11-21 10:00] ValueError: x", "ValueError: x"),
         ("Nov 21 10:00:00 node7 train[81]: ValueError: x", "ValueError: x"),

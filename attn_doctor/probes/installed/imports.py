@@ -46,7 +46,11 @@ _ENTRIES = {
 #: torchao 0.7 lacks and 0.9 has, and imports more from torchao 0.14 on.
 _UNDECLARED = {
     "accelerate": (("accelerate.utils.torch_xla",), "pkg_resources", "setuptools<81"),
-    "bitsandbytes": (("bitsandbytes.triton.int8_matmul_mixed_dequantize",), "triton.ops", ""),
+    "bitsandbytes": (
+        ("bitsandbytes.triton.int8_matmul_mixed_dequantize",),
+        "triton.ops",
+        "bitsandbytes>=0.45",
+    ),
     "diffusers": (
         ("diffusers.utils.dynamic_modules_utils",),
         "huggingface_hub:cached_download",
@@ -349,7 +353,10 @@ class Imports:
                     yield root.name, requirement
 
     def _undeclared_requirements(self) -> Iterator[UnmetRequirement]:
-        found = [(package, one) for package, (_, one) in self._undeclared.items()]
+        found = [
+            (_UNDECLARED[package][1].partition(".")[0] if name_of(one) == package else package, one)
+            for package, (_, one) in self._undeclared.items()
+        ]
         for root in self._roots:
             for undeclared in _LATER.get(root.name, ()):
                 failure = self._fails_undeclared(undeclared)

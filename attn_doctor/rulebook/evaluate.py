@@ -332,11 +332,17 @@ def _packages(rule: Rule, lookup: FactLookup) -> frozenset[str]:
     return frozenset(head for head in heads if head in PACKAGES)
 
 
+def _import_error(finding: Finding) -> str:
+    """Why an import fails, if the finding is about that; it names the package that fails."""
+    lines = (one for one in finding.because if one.truth and one.fact.endswith(".import_error"))
+    return next((one.seen for one in lines), "")
+
+
 def _with_causes(findings: list[tuple[Rule, Finding, frozenset[str]]]) -> list[Finding]:
     """Each finding with the problem that explains it, where one of its rule's `requires` is one.
 
-    A problem of one package does not explain that of another package's extension: curing the one
-    leaves the other.
+    A problem of one package does not explain that of another package's extension, nor an import
+    that fails for something else: curing the one leaves the other.
     """
     from msgspec.structs import replace
 
@@ -346,20 +352,22 @@ def _with_causes(findings: list[tuple[Rule, Finding, frozenset[str]]]) -> list[F
             wrong.setdefault(finding.rule, set()).add(about)
     requires = {rule.id: rule.requires for rule, _, _ in findings}
 
-    def root(id: str, seen: frozenset[str], about: frozenset[str]) -> str:
+    def root(id: str, seen: frozenset[str], about: frozenset[str], error: str = "") -> str:
         for needed in requires.get(id, ()):
             concerned = any(
-                not about or not other or about & other for other in wrong.get(needed, ())
+                not other or not (about or error) or about & other or any(map(error.count, other))
+                for other in wrong.get(needed, ())
             )
             if concerned and needed not in seen:
-                return root(needed, seen | {needed}, about)
+                return root(needed, seen | {needed}, frozenset() if error else about)
         return id
 
     explained = []
     for rule, finding, about in findings:
         if finding.verdict in _OPEN:
-            of_extension = about if rule.for_each == "extensions" else frozenset()
-            cause = root(rule.id, frozenset({rule.id}), of_extension)
+            error = _import_error(finding)
+            of_one = about if error or rule.for_each == "extensions" else frozenset()
+            cause = root(rule.id, frozenset({rule.id}), of_one, error)
             if cause != rule.id:
                 finding = replace(finding, caused_by=cause)
         explained.append(finding)

@@ -73,11 +73,7 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     ),
     "driverless": (
         lambda: not os.path.exists("/proc/driver/nvidia/version"),
-        "the NVIDIA driver that is loaded here counts, whatever the stub of its library says",
-    ),
-    "toolkitless": (
-        lambda: not any(Path("/usr/local").glob("cuda*/lib64/libcudart.so")),
-        "the complete CUDA toolkit of this machine would be used",
+        "the driver, the GPUs and the toolkit of this machine would count",
     ),
     "torch": (
         lambda: bool(os.environ.get("ATTN_DOCTOR_TORCH_PYTHON")),

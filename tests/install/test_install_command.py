@@ -174,7 +174,7 @@ def test_a_wheel_that_loads_is_named_by_its_address(release: Environment, tmp_pa
 
 
 @pytest.mark.posix
-@pytest.mark.toolkitless
+@pytest.mark.driverless
 def test_a_wheel_that_lacks_a_symbol_is_not_taken(release: Environment, tmp_path: Path) -> None:
     flash(release, tmp_path, "newer")
     ended = install(release, "flash", "--dry-run", "--no-resolve", "--keep-torch")

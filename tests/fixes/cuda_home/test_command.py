@@ -73,7 +73,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     return Machine(home, env / "bin" / "python", toolkit)
 
 
-@pytest.mark.toolkitless
+@pytest.mark.driverless
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "dash"])
 def test_eval_in_the_shell_itself(machine: Machine, shell: str) -> None:
     """The shell is found by itself, and nothing but its lines is on standard output."""

@@ -100,6 +100,10 @@ class Fit(Struct, frozen=True, kw_only=True):
     """The driver knows its CUDA version; otherwise it runs by minor version compatibility."""
 
 
+#: The first torch whose wheels for x86_64 are all tagged manylinux_2_28; for aarch64 2.6 is.
+_ON_GLIBC_2_28 = (2, 7)
+
+
 def fit(build: TorchBuild, facts: Facts, tables: Mapping[str, Any]) -> Fit:
     """Return how a build fits the machine of the facts."""
     row = next(
@@ -122,6 +126,8 @@ def _system_fault(build: TorchBuild, row: Mapping[str, Any], facts: Facts) -> st
     system = facts.system
     if system.musl:
         return "PyTorch publishes no torch for musl"
+    if system.glibc and parts(system.glibc) < (2, 28) and parts(build.version) >= _ON_GLIBC_2_28:
+        return f"{build.text} needs glibc 2.28, and this system has {system.glibc}"
     if system.os == "macos" and build.cuda:
         return "PyTorch publishes no torch for CUDA for macOS"
     if system.arch not in ("x86_64", "aarch64", "arm64", None):

@@ -275,6 +275,14 @@ def test_windows_without_a_compiler_hears_of_the_compiler_and_of_other_publisher
     assert not fits_with_community(replace(demand, community=True), facts)
 
 
+def test_an_old_glibc_gets_the_last_torch_that_it_runs() -> None:
+    facts = machine("gpu=a100", "driver=550", "python=3.11.7")
+    old = replace(facts, system=replace(facts.system, glibc="2.17"))
+    found = choose(Demand(words=("torch",)), old, TABLES)
+    assert isinstance(found, Choice)
+    assert parts(found.torch.version)[:2] == (2, 6)
+
+
 # Against trying everything
 
 _DRIVERS = ("450", "470", "525", "535", "550", "570", "580", "595")

@@ -253,11 +253,17 @@ class Imports:
         """Whether `package` has all names that the file `by` imports from it or its modules."""
         path = next((one for one in self._follows if self._follows[one][0] == by), "")
         text = self._host.try_read(self._file(path), 1 << 20) if path else ""
-        plain = re.search(rf"(?m)^\s*import[ \t]+{package}\b(?!\.)", text)
+        plain = re.findall(
+            rf"(?m)^\s*import[ \t]+({package}(?:\.\w+)*)(?:[ \t]+as[ \t]+(\w+))?[ \t]*$", text
+        )
         found = re.findall(
             rf"(?m)^\s*from[ \t]+({package}(?:\.\w+)*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]+)", text
         )
-        asked = [(package, name) for name in re.findall(rf"\b{package}\.(\w+)", text) if plain]
+        asked = [
+            (base, name)
+            for base, alias in plain
+            for name in re.findall(rf"\b{alias or base}\.(\w+)", text)
+        ]
         for base, names in found:
             names = re.sub(r"#[^\n]*|\bas\s+\w+", "", names)
             asked += [(base, name) for name in re.findall(r"\w+", names)]

@@ -168,11 +168,12 @@ def test_a_wrong_version_that_the_import_reaches_makes_it_doubtful(
 def test_a_wrong_version_that_has_all_names_serves(
     environment: Environment, hub: str, doubt: bool
 ) -> None:
-    environment.install("hub", version="2.0", init=f"def __getattr__(name): ...\n{hub}")
+    lazy = f"def __getattr__(name): ...\n{hub}"
+    environment.install("hub", version="2.0", init=lazy, utils="def quiet(): ...\n")
     environment.install(
         "top",
         "hub<2",
-        init="from hub import lazy\nfrom . import sub",
+        init="from hub import lazy\nfrom . import sub\nimport hub.utils as tools\ntools.quiet()",
         sub="from hub import (\n    fetch as get,  # it\n)",
     )
     assert bool(environment.imports("top").doubt("top", "top")) == doubt

@@ -1022,6 +1022,37 @@ def test_a_title_that_names_the_error_stands_for_the_line_that_is_missing(
     assert guessed(f"# CUDA error: out of memory\n{cut}") is None
 
 
+@pytest.mark.parametrize(
+    ("log", "component", "kind"),
+    [
+        (
+            "AssertionError: Paged attention required Flash Attention 2.5.7 or later",
+            "flash-attn-2",
+            "version",
+        ),
+        (
+            (
+                "CalledProcessError: Command '['C:\\\\VC\\\\cl.exe', 'C:\\\\Temp\\\\main.c',"
+                " '/OUT:C:\\\\Temp\\\\cuda_utils.cp311-win_amd64.pyd']' returned non-zero exit status 2."
+            ),
+            "triton",
+            "build",
+        ),
+        (
+            "RuntimeError: Expected dout_seq_stride == out_seq_stride to be true, but got false.",
+            "flash-attn-2",
+            "input",
+        ),
+    ],
+)
+def test_the_message_alone_names_the_component(
+    guessed: Callable[[str], Guess | None], log: str, component: str, kind: str
+) -> None:
+    found = guessed(log)
+    assert found is not None
+    assert (found.component, found.kind) == (component, kind)
+
+
 def test_a_server_that_starts_without_a_plugin_has_no_failure_of_its_own(
     guessed: Callable[[str], Guess | None],
 ) -> None:

@@ -21,6 +21,8 @@ FILES: dict[str, list[dict[str, Any]]] = {
     for file in sorted(LOGS.glob("*.jsonl"))
 }
 CASES = [case for cases in FILES.values() for case in cases]
+#: Those with an answer; `test_logs.py` holds that the others have none.
+EXPLAINED = [case for case in CASES if case["cause"] != "none" and "missed" not in case]
 
 
 @cache

@@ -19,7 +19,7 @@ import pytest
 from attn_doctor.requirement import satisfies
 from attn_doctor.rulebook import library
 from attn_doctor.shell.commands import shell_lines, shell_of
-from tests.explain.posted_logs import CASES, answer
+from tests.explain.posted_logs import EXPLAINED, answer
 from tests.shell.powershell_grammar import words
 from tools.try_fixes.checks import own_command
 
@@ -66,7 +66,7 @@ class Command(NamedTuple):
 def commands() -> tuple[Command, ...]:
     """Each command of each answer, once."""
     found: dict[Command, None] = {}
-    for case in CASES:
+    for case in EXPLAINED:
         said = answer(case["log"])
         shell = shell_of(said.facts)
         for match in said.matches:
@@ -77,7 +77,7 @@ def commands() -> tuple[Command, ...]:
 
 
 def test_no_answer_has_two_fixes_of_one_title() -> None:
-    for case in CASES:
+    for case in EXPLAINED:
         for match in answer(case["log"]).matches[:1]:
             titles = [fix.title for fix in match.fixes]
             assert len(set(titles)) == len(titles), case["id"]

@@ -14,7 +14,9 @@ from attn_doctor.explain.tracebacks import TraceLog
 from attn_doctor.findings import Fix, Safety
 
 #: How a shell reports that a program ended, below the reason.
-_ENDED = re.compile(r"\bcore dumped\b|^\s*(?:Aborted|Abort trap|Segmentation fault)\b")
+_ENDED = re.compile(
+    r"\bcore dumped\b|^\s*(?:Aborted|Abort trap|Segmentation fault|LLVM ERROR: Failed to infer)\b"
+)
 _CHECK = "Run `attn-doctor check` to examine the environment"
 
 

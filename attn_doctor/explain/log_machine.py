@@ -34,6 +34,10 @@ _PAIRS = (
 )
 
 
+#: Facts that a log does not state in these words.
+_OURS = (".installed", ".selection_reason")
+
+
 def log_facts(stated: Stated, machine: Facts | None) -> tuple[LogFact, ...]:
     """The facts of the log with their lines, and this machine's value where it differs."""
     facts = stated.facts
@@ -42,7 +46,7 @@ def log_facts(stated: Stated, machine: Facts | None) -> tuple[LogFact, ...]:
     return tuple(
         LogFact(name, show(value), here.get(name, ""), _line(name, stated))
         for name in sorted(stated.names)
-        if (value := lookup(name)) is not None and not name.endswith(".installed")
+        if (value := lookup(name)) is not None and not name.endswith(_OURS)
     )
 
 

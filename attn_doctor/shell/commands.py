@@ -161,7 +161,7 @@ def commands_for(command: tuple[str, ...], facts: Facts) -> list[tuple[str, ...]
 def _with_python(command: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
     """A call of attn-doctor with `--python PATH`, before the program that it runs."""
     option = python_option(facts)
-    if not option or not re.match(_EXAMINING, " ".join(command)):
+    if not option or "--python" in command or not re.match(_EXAMINING, " ".join(command)):
         return command
     end = command.index("--") if "--" in command else len(command)
     return (*command[:end], *option, *command[end:])

@@ -209,3 +209,12 @@ def test_a_command_of_attn_doctor_names_the_python_of_the_log() -> None:
     )
     [line] = shell_lines(found.matches[0].fixes[0], found.facts)
     assert line.endswith(r" --python D:\portable\python_embeded\python.exe")
+
+
+def test_a_log_of_windows_names_the_triton_of_windows() -> None:
+    found = answer(
+        'File "D:\\portable\\python_embeded\\Lib\\site-packages\\torch\\_inductor\\scheduler.py"\n'
+        "torch._inductor.exc.TritonMissing: Cannot find a working triton installation.\n"
+    )
+    assert found.matches[0].rule == "triton/missing-on-windows"
+    assert "python.selection_reason" not in {one.fact for one in found.log_facts}

@@ -41,7 +41,7 @@ _MESSAGE_OF = re.compile(r"\s*- \*\*Exception Message:\*\*")
 #: A line that reports a failure, and does not only mention one.
 _REPORTS = (
     r"(?<!except )\b[A-Z]\w*(?:Error|Exception)\b ?:"
-    r"|(?:\b(?:error|ERROR|fatal|FATAL)\b {0,3}:|\[(?:ERROR|FATAL)\])(?!\s*$)"
+    r"|(?:(?:^Error|\b(?:error|ERROR|fatal|FATAL)\b) {0,3}:|\[(?:ERROR|FATAL)\])(?!\s*$)"
     r"|[Cc]annot import name '|[Aa]ssertion\b.*failed|failed assertion|\bFailed to compile\b"
     r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|\bException raised from \w"
     # The assembler of NVIDIA; the compiler and the linker of Microsoft.

@@ -1039,6 +1039,14 @@ def test_a_title_that_names_the_error_stands_for_the_line_that_is_missing(
             "build",
         ),
         (
+            (
+                "run --flash true\nError: shape '[3, 1, 20, 64]' is invalid for input of size 5760000\n"
+                "You are attempting to use Flash Attention 2.0 with a model not initialized on GPU."
+            ),
+            "flash-attn-2",
+            "input",
+        ),
+        (
             "RuntimeError: Expected dout_seq_stride == out_seq_stride to be true, but got false.",
             "flash-attn-2",
             "input",

@@ -374,7 +374,7 @@ class Imports:
             (package, needs)
             for package, checked in self._checked.items()
             for needs, installed in checked
-            if name_of(needs) == "accelerate" and not installed
+            if name_of(needs) == "peft" or (name_of(needs) == "accelerate" and not installed)
         ]
         for package, requirement in dict.fromkeys(found):
             if requirement:

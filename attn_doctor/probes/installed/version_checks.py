@@ -24,13 +24,13 @@ _OPTIONAL = ("tokenizers", "accelerate")
 def failing(host: Host, site: Site, sources: Sources, module: str) -> Iterator[tuple[str, str]]:
     """Yield the requirements that fail when `module` is imported, with the installed version."""
     check, table = (sources.file(f"{module}.{name}") for name in (_CHECK, _TABLE))
-    text = host.try_read(check) if check and table else ""
-    for name, wanted in re.findall(r'"([\w.-]+)": "([^"]+)"', host.try_read(table) if text else ""):
-        if (
-            name == "python"
-            or name not in text
-            or not re.search(rf"[\"'\s]{re.escape(name)}[\"'\s]", text)
-        ):
+    text = re.sub("#.*", "", host.try_read(check)) if check and table else ""
+    if not text:
+        return
+    tested = {*re.findall(r"(?<=[\"'\s])[\w.-]+(?=[\"'\s])", text)} - {"python"}
+    needs: dict[str, str] = dict(re.findall(r'"([\w.-]+)": "([^"]+)"', host.try_read(table)))
+    for name, wanted in needs.items():
+        if name not in tested:
             continue
         versions = {one.version for one in site.distributions.copies(name)}
         there = bool(sources.file(module_of(normal_name(name))))
@@ -40,6 +40,26 @@ def failing(host: Host, site: Site, sources: Sources, module: str) -> Iterator[t
             yield wanted, ""
         elif not any(_fits(version, wanted) for version in versions):
             yield wanted, min(versions)
+    yield from _peft(host, site, sources, module, needs.get("peft", ""))
+
+
+def _peft(
+    host: Host, site: Site, sources: Sources, module: str, wanted: str
+) -> Iterator[tuple[str, str]]:
+    """Yield what Diffusers needs of a PEFT that it takes for new enough by another number.
+
+    0.35 to 0.39 use PEFT from 0.6.0 on, and then test that it is 0.17.0.
+    """
+    peft = site.distributions.get("peft")
+    path = sources.file(f"{module}.utils.constants") if peft is not None and wanted else ""
+    text = host.try_read(path) if path else ""
+    least = re.search(r'(?m)^MIN_PEFT_VERSION = "([\d.]+)"', text)
+    off = host.environ.get("_CHECK_PEFT", "1").upper() in ("", "0", "OFF", "NO", "FALSE")
+    if peft is None or least is None or 'dep_version_check("peft")' not in text or off:
+        return
+    used = sources.file("transformers") and _fits(peft.version, f"peft>={least[1]}")
+    if used and not _fits(peft.version, wanted):
+        yield wanted, peft.version
 
 
 def _fits(version: str, wanted: str) -> bool:

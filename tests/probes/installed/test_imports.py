@@ -199,6 +199,34 @@ def test_a_version_that_is_tested_without_metadata(environment: Environment) -> 
     ]
 
 
+@pytest.mark.parametrize(
+    ("version", "error"),
+    [
+        ("0.5.0", ""),
+        ("0.13.2", "it requires peft>=0.17.0, and peft 0.13.2 is installed"),
+        ("1", ""),
+    ],
+)
+def test_a_peft_that_diffusers_uses_and_refuses(
+    environment: Environment, version: str, error: str
+) -> None:
+    environment.install(
+        "diffusers",
+        init="",
+        dependency_versions_check='checked = "python".split()',
+        dependency_versions_table='deps = {\n    "peft": "peft>=0.17.0",\n}',
+        **{
+            "utils/__init__": "",
+            "utils/constants": 'MIN_PEFT_VERSION = "0.6.0"\ndep_version_check("peft")',
+        },
+    )
+    environment.install("transformers", init="")
+    environment.install("peft", version=version, init="")
+    found = environment.imports("diffusers")
+    assert found.error("diffusers", "diffusers") == error
+    assert [one.needs for one in found.unmet] == ["peft>=0.17.0"] * bool(error)
+
+
 def test_a_requirement_of_extras_does_not_make_an_import_doubtful(
     environment: Environment,
 ) -> None:

@@ -31,6 +31,8 @@ def pin(facts: Facts, tables: Tables) -> str | Unknown | None:
     if facts.torch.build != "cuda":
         return None
     if facts.system.os == "linux" and facts.torch.requires_triton:
+        if "+" in facts.torch.requires_triton:
+            return Unknown("this torch requires a Triton that only the index of its builds has")
         return f"triton{facts.torch.requires_triton}"
     row = torch_release(facts, tables)
     if row is None or isinstance(row, Unknown):

@@ -23,7 +23,7 @@ def torchao_expected(facts: Facts, tables: Tables) -> str | None:
 
 
 def diffusers_expected(facts: Facts, tables: Tables) -> str | None:
-    """Return the releases that this torch can import; empty if none is known to fail."""
+    """Return the releases that work with this torch; empty if none is known to fail."""
     return _before("diffusers", facts, tables)
 
 
@@ -36,7 +36,9 @@ def torch_breaks(field: str, facts: Facts, tables: Tables) -> str:
     """Return why Diffusers or Transformers cannot be imported with this torch; empty if unknown."""
     installed = parts(getattr(facts, field).version or "")
     rows = _breaking(field, facts, tables) if installed else None
-    return next((row["by"] for row in rows or () if installed >= parts(row["since"])), "")
+    # Some fail only when attention is called.
+    imported = (row for row in rows or () if not row.get("attention"))
+    return next((row["by"] for row in imported if installed >= parts(row["since"])), "")
 
 
 def _before(field: str, facts: Facts, tables: Tables) -> str | None:

@@ -1,4 +1,4 @@
-"""Releases of a package that the installed torch can import, from tables.
+"""Releases of a package that work with the installed torch, from tables.
 
 Diffusers and Transformers require no torch in their metadata, so pip installs a release that then
 cannot be imported.
@@ -14,7 +14,7 @@ from attn_doctor.requirement import combined, satisfiable
 
 
 def bounded(call: PipCall, facts: Facts) -> PipCall:
-    """Return the command with the releases that the installed torch can import."""
+    """Return the command with the releases that work with the installed torch."""
     return replace(
         call, wanted=tuple(_within(one, _limit(one, call, facts)) for one in call.wanted)
     )
@@ -25,7 +25,7 @@ def obstacle(call: PipCall, facts: Facts) -> str:
     for one in call.wanted:
         limit = _limit(one, call, facts)
         if limit and not satisfiable(one.specifier, limit):
-            return f"torch {facts.torch.version} can import {one.name}{limit} only"
+            return f"torch {facts.torch.version} works with {one.name}{limit} only"
     return ""
 
 

@@ -129,9 +129,9 @@ def test_a_first_reason_stays() -> None:
 @pytest.mark.parametrize(
     ("torch", "expected", "failing", "working"),
     [
-        ("2.2.2", "<0.36", "0.36.0", "0.35.2"),
-        ("2.3.1", "<0.41", "0.41.0", "0.40.0"),
-        ("2.4.1+cu121", "<0.37", "0.37.1", "0.36.0"),
+        ("2.2.2", "<0.35", "0.36.0", "0.35.2"),
+        ("2.3.1", "<0.35", "0.41.0", "0.40.0"),
+        ("2.4.1+cu121", "<0.35", "0.37.1", "0.36.0"),
         ("2.5.1", "<0.41", "0.42.1", "0.40.0"),
         ("2.6.0+cu124", "", "", "0.42.1"),
     ],
@@ -139,7 +139,7 @@ def test_a_first_reason_stays() -> None:
 def test_a_diffusers_that_torch_is_too_old_for(
     torch: str, expected: str, failing: str, working: str
 ) -> None:
-    """As each was imported with each."""
+    """As each was imported with each. From 0.35 on attention fails before torch 2.5."""
 
     def diffusers(version: str) -> Package:
         one = Package(installed=True, version=version, import_error="")

@@ -1,7 +1,7 @@
 """Releases of a package that work with the installed torch, from tables.
 
 Diffusers and Transformers require no torch in their metadata, so pip installs a release that then
-cannot be imported.
+cannot be imported, or whose attention fails.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def bounded(call: PipCall, facts: Facts) -> PipCall:
 
 
 def obstacle(call: PipCall, facts: Facts) -> str:
-    """Return why no release that the command accepts can be imported; empty if one may."""
+    """Return why no release that the command accepts works; empty if one may."""
     for one in call.wanted:
         limit = _limit(one, call, facts)
         if limit and not satisfiable(one.specifier, limit):

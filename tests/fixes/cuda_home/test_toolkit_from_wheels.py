@@ -42,7 +42,6 @@ def facts(cuda: str = "13.0", site: Path | None = None, pip: str = "25.0", uv: s
         system=System(os="linux", arch="x86_64", musl=False),
         python=Python(
             path=sys.executable,
-            selection_reason="python on PATH",
             site_packages=(str(site),) if site else (),
             pip=pip,
             uv=uv,

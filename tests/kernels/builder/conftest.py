@@ -29,7 +29,7 @@ def request_of(serve: Path, cache: Path) -> Callable[..., BuildRequest]:
     def made(*masks: str, **fields: object) -> BuildRequest:
         facts = Facts(
             system=System(os="linux", cpus=4, ram_available_mib=64_000),
-            python=Python(path=sys.executable, version="3.11.7", selection_reason="on PATH"),
+            python=Python(path=sys.executable, version="3.11.7"),
             torch=Torch(installed=True, version="2.13.0+cpu", build="cpu", has_flex=True),
             triton=Triton(installed=False),
             caches=(Cache(kind="inductor", path=str(cache)),),

@@ -129,7 +129,7 @@ def folder_with(folder: Path) -> Manifest:
 
 def facts(torch: str = "2.13.0+cpu") -> Facts:
     return Facts(
-        python=Python(version="3.11.7", path="/venv/bin/python", selection_reason="python on PATH"),
+        python=Python(version="3.11.7", path="/venv/bin/python"),
         torch=Torch(installed=True, version=torch, build="cpu", local="cpu"),
         triton=Triton(installed=False),
         cxx=Program(path="/usr/bin/g++", version="12.2.0", family="gcc"),

@@ -36,12 +36,24 @@ _log = Logger(__name__)
 
 def with_broken_imports(host: Host, site: Site, facts: Facts) -> Facts:
     """Return the facts with the imports that reach a package whose own import fails."""
-    try:
-        for fields in _GROUPS:
+    for fields in _GROUPS:
+        try:
             facts = _followed(host, site, facts, fields)
-    except Exception:  # a bug, or sources of an unexpected kind: a check goes on
-        _log.debug("imports of broken packages were not followed", exc_info=True)
+        except Exception:  # a bug, or sources of an unexpected kind: a check goes on
+            _log.debug("imports of broken packages were not followed", exc_info=True)
+            for field in fields:
+                if _may_be_imported(getattr(facts, field)):
+                    facts = _in_doubt(facts, field, "its imports could not be followed")
     return facts
+
+
+def _in_doubt(facts: Facts, field: str, why: str) -> Facts:
+    """Return the facts with an import of which is unknown whether it works."""
+    package: Package = getattr(facts, field)
+    if package.import_error is None:  # it was in doubt before
+        return facts
+    doubted: dict[str, Package] = {field: replace(package, import_error=None, import_doubt=why)}
+    return replace(facts, **doubted, gaps={**facts.gaps, f"{field}.import_error": why})
 
 
 def _followed(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> Facts:
@@ -52,8 +64,6 @@ def _followed(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> 
     from attn_doctor.probes.installed.reach import Reach
 
     reach = Reach(host, site, failing, _cuda(facts))
-    changed: dict[str, Package] = {}
-    gaps = dict(facts.gaps)
     for field in asked:
         package: Package = getattr(facts, field)
         folder = package.path or ""
@@ -64,13 +74,14 @@ def _followed(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> 
         one = found.failing
         fails = "fails" if found.certain else "may fail"
         said = f"{found.by} imports {one.module}, which {fails}: {one.error}"
-        if found.certain:
-            changed[field] = replace(package, import_error=said, import_doubt="")
-            gaps.pop(f"{field}.import_error", None)
-        elif package.import_error is not None:
-            changed[field] = replace(package, import_error=None, import_doubt=said)
-            gaps[f"{field}.import_error"] = said
-    return replace(facts, **changed, gaps=gaps)
+        if not found.certain:
+            facts = _in_doubt(facts, field, said)
+            continue
+        failed: dict[str, Package] = {field: replace(package, import_error=said, import_doubt="")}
+        name = f"{field}.import_error"
+        gaps = {key: why for key, why in facts.gaps.items() if key != name}
+        facts = replace(facts, **failed, gaps=gaps)
+    return facts
 
 
 def _may_be_imported(package: Package) -> bool:

@@ -7,6 +7,7 @@ import pytest
 
 from attn_doctor.facts import Driver, Extension, Facts, Gpu, Package, Torch, Triton
 from attn_doctor.probes.installed.broken import with_broken_imports
+from attn_doctor.probes.installed.reach import Reach
 from tests.probes.environments import SITE, distribution, environment
 
 DISPATCH = "diffusers/models/attention_dispatch.py"
@@ -201,3 +202,13 @@ def test_sageattention_without_triton(triton: bool | None, fails: bool) -> None:
     assert found == (
         "sageattention/quant.py imports triton, which fails: it is not installed" if fails else ""
     )
+
+
+def test_imports_that_cannot_be_followed_are_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Reach, entry: str) -> None:
+        raise RecursionError(entry)
+
+    monkeypatch.setattr(Reach, "find", fails)
+    package = examined(CAUGHT, "0.0.32")
+    assert package.import_error is None
+    assert package.import_doubt == "its imports could not be followed"

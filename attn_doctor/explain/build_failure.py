@@ -33,7 +33,7 @@ _BUILD_RAISED = re.compile(
 _COMPILER = re.compile(
     r"(?:\.(?:cu|cuh|cpp|cc|c|h|hpp|hip)[:(]\d+[:),\d ]*|^\s*"
     r"|\b(?:nvcc|clang|gcc|g\+\+|ld|LINK) ?:? )"
-    r"(?:fatal )?error(?: [A-Z]+\d+)?: (?!command |subprocess)|\bnvcc fatal\b"
+    r"(?:fatal )?error(?: [A-Z]+\d+)?: (?!command |subprocess)|\bnvcc fatal\b|\bninja: error: "
     r"|\bptxas \S+, line \d+; (?:error|fatal) *:|^\s*CMake Error at "
 )
 _BUILD_LINES = 400

@@ -44,6 +44,7 @@ _REPORTS = (
     r"|(?:(?:^Error|\b(?:error|ERROR|fatal|FATAL)\b) {0,3}:|\[(?:ERROR|FATAL)\])(?!\s*$)"
     r"|[Cc]annot import name '|[Aa]ssertion\b.*failed|failed assertion|\bFailed to compile\b"
     r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|\bException raised from \w"
+    r"|^error in \w+_cuda\w*: \S"
     # The assembler of NVIDIA; the compiler and the linker of Microsoft.
     r"|\bptxas\b\S? failed with error\b"
     r"|\berror (?:LNK|C)\d{4}\b"

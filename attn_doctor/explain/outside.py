@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from attn_doctor.explain.build_failure import at_its_compiler
 from attn_doctor.explain.components import Outside, component_table
 from attn_doctor.explain.explanation import Guess
 from attn_doctor.explain.failures import Failure, failures
@@ -17,6 +18,8 @@ from attn_doctor.findings import Fix, Safety
 _ENDED = re.compile(
     r"\bcore dumped\b|^\s*(?:Aborted|Abort trap|Segmentation fault|LLVM ERROR: Failed to infer)\b"
 )
+#: The part whose reason a compiler prints.
+_BUILD = "extension-build"
 _CHECK = "Run `attn-doctor check` to examine the environment"
 
 
@@ -34,7 +37,8 @@ def outside(name: str, trace: TraceLog) -> Guess | None:
             return None
         for one in table.outside:
             if matched := one.named_in(failure.message):
-                return _in_words(name, failure, one, matched)
+                shown = at_its_compiler(failure, trace.lines)
+                return _in_words(name, shown if one.id == _BUILD else failure, one, matched)
         if not (reports_another(failure.message) or _ENDED.search(failure.message)):
             return None
     return None

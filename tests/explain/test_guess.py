@@ -932,6 +932,29 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
         ("Tesla V100\nLLVM ERROR: Failed to compute parent layout for slice layout.", "triton", 2),
         ("AttributeError: module 'transformer_engine' has no attribute 'pytorch'",
          "transformer-engine", 1),
+        # Kernels of models, and of state-space models.
+        (
+            (f'{HEAD}  File "/x/ms_deform_attn.py", line 53, in forward\n'
+            "    output = _C.ms_deform_attn_forward(\nNameError: name '_C' is not defined"),
+            "deformable-attention",
+            4,
+        ),
+        ("error in ms_deformable_im2col_cuda: no kernel image is available", "deformable-attention", 1),
+        ("NameError: name 'selective_scan_cuda_core' is not defined,but I have it", "mamba", 1),
+        ("AttributeError: '_OpNamespace' 'rwkv' object has no attribute 'wkv'", "rwkv", 1),
+        (
+            (f'{HEAD}  File "{SITE}/nunchaku/models/text_encoders/linear.py", line 10, in <module>\n'
+            "    from ..._C.ops import gemm_awq, gemv_awq\nImportError: DLL load failed while importing _C"),
+            "nunchaku",
+            4,
+        ),
+        (
+            (f'{HEAD}  File "/x/st_attn/__init__.py", line 12, in sliding_tile_attention\n'
+            "    st_attn_cuda.sta_fwd(q, k, v, o)\nRuntimeError: CUDA error: an illegal memory access"),
+            "other-attention",
+            4,
+        ),
+        ("ModuleNotFoundError: No module named 'attn_core_inplace_cuda'\nModuleNotFoundError: No module named 'fmhalib'", "apex", 2),
         ("pass 2\nAssertion `n >= div_ceil(kv_len, CTA_K) * CTA_K' failed.", "sage", 2),
     ],
 )  # fmt: skip

@@ -44,6 +44,15 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
         (HEAD + "RuntimeError: CUDA driver error: operation not supported", "driver", 4),
         (HEAD + "RuntimeError: Tensor size for `masked_fill` exceeds the limit supported by the MPS backend: must be less than 2**32 elements", "metal", 4),
         (HEAD + "RuntimeError: npuSynchronizeDevice:NPUStream.cpp:627 NPU function error: AclrtSynchronizeDeviceWithTimeout, error code is 507015", "cann", 4),
+        (
+            HEAD + "RuntimeError: Error building extension 'cpu_adam': [1/2] c++ -c x.cpp\nx.cpp(7): error: identifier is undefined\nninja: build stopped",
+            "extension-build",
+            5,
+        ),
+        ("torch/include/c10/util/C++17.h:27:2: error: #error You need C++17 to compile PyTorch", "extension-build", 1),
+        (HEAD + "OSError: ROCM_HOME environment variable is not set. Please set it", "rocm", 4),
+        ('failed to get sandbox runtime: no runtime for "nvidia" is configured', "container", 1),
+        (HEAD + "RuntimeError: CUDA error: named symbol not found", "driver", 4),
         ("loading NVML\nFailed to start nvml with error:  could not load NVML library", "driver", 2),
         ("Error: setting up CDI devices: failed to inject devices: failed to stat CDI host device", "container", 1),
         (

@@ -80,11 +80,31 @@ class Outside(Struct, frozen=True):
         return found[0] if found else ""
 
 
+class Framework(Struct, frozen=True):
+    """Another framework than torch, with kernels of its own."""
+
+    id: str
+    name: str
+    words: str
+    """Pattern by which a line names it."""
+    advice: str
+    """What to try first."""
+    falls_back: bool = False
+    """Without a GPU it prints a notice, and uses the CPU."""
+
+    def is_named_in(self, text: str) -> bool:
+        """The text names it."""
+        return re.search(self.words, text) is not None
+
+
 class ComponentTable(Struct, frozen=True):
     """The whole table."""
 
     component: tuple[Component, ...]
     outside: tuple[Outside, ...]
+    framework: tuple[Framework, ...]
+    gpu_failures: tuple[str, ...]
+    """Patterns for messages of any framework that cannot use the GPU."""
     kind: tuple[Kind, ...]
     unrelated: tuple[str, ...]
     """Patterns for messages that are not about attention, whatever component is in them."""
@@ -115,6 +135,10 @@ class ComponentTable(Struct, frozen=True):
         """The text is about other work than attention."""
         other = re.search(self.other_work, text) is not None
         return other and not self.is_about_attention(text)
+
+    def gpu_fails(self, line: str) -> bool:
+        """The line says that a GPU, its driver or one of its libraries cannot be used."""
+        return _found(self.gpu_failures, line)
 
     def is_about_attention(self, text: str) -> bool:
         """The text mentions attention."""

@@ -14,6 +14,7 @@ from attn_doctor.explain.build_failure import at_its_compiler, failed_build
 from attn_doctor.explain.components import component_table
 from attn_doctor.explain.explanation import Guess
 from attn_doctor.explain.failures import AFTER, BUILD, CHARACTERS, LOOK_BACK, Failure, failures
+from attn_doctor.explain.frameworks import of_framework
 from attn_doctor.explain.guess_words import in_words
 from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.messages import known_message
@@ -59,7 +60,7 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
             near = in_words(name, failure, beside, None, known)
     built = failed_build(log.lines)
     if built is None:
-        return near or _of_index(name, trace) or outside(name, trace)
+        return near or _of_index(name, trace) or outside(name, trace) or of_framework(name, trace)
     if near is not None:
         # The lines of a build are near each other; its first error says more than its last.
         ended = max((line.number for line in log.lines if BUILD.search(line.text)), default=0)

@@ -39,7 +39,10 @@ def outside(name: str, trace: TraceLog) -> Guess | None:
             if matched := one.named_in(failure.message):
                 shown = at_its_compiler(failure, trace.lines)
                 return _in_words(name, shown if one.id == _BUILD else failure, one, matched)
-        if not (reports_another(failure.message) or _ENDED.search(failure.message)):
+        # Python itself fails at its exit, after a crash of a library.
+        at_exit = failure.frames and all(one.path.startswith("<") for one in failure.frames)
+        reports = reports_another(failure.message) or _ENDED.search(failure.message)
+        if not (at_exit or reports):
             return None
     return None
 

@@ -53,6 +53,8 @@ _PACKAGE_NOT_NAMED = -0.08
 _BELOW = 0.05
 #: Who asks what a notice means quotes no more lines after it.
 _ASKED = 2
+#: Why a remedy comes without its command.
+_NOT_STATED = "(The log does not say what the command needs.)"
 #: Causes with a lower score are not claimed.
 _LEAST = 0.25
 
@@ -454,7 +456,7 @@ def _fixes(rule: Rule, lookup: FactLookup, log: str) -> tuple[Fix, ...]:
     """The fixes that the facts call for, and those that they do not exclude, in the rule's order.
 
     A command that may not fit says where it does. A fix without a command says so in its title, and
-    one whose command needs an unknown fact says nothing beside others.
+    one whose command needs an unknown fact says nothing beside others, unless it is the best one.
     """
     certain, possible = fitting_fixes(rule, lookup, log)
     fixes = {index: fill_fix(rule, index, lookup) for index in sorted((*certain, *possible))}
@@ -471,7 +473,25 @@ def _fixes(rule: Rule, lookup: FactLookup, log: str) -> tuple[Fix, ...]:
         for index, fix in fixes.items()
         if index in certain or fix.run or fix.exports or fix.code or rule.fixes[index].manual
     )
-    return said or tuple(fixes.values())
+    best = next(iter(fixes), None)
+    if best is not None and (not said or (said[0].remedy > best + 1 and _has_command(said[0]))):
+        # Without the facts that its command needs, the best remedy still has a title.
+        written, titles = rule.fixes[best], {fix.title for fix in said}
+        if (written.run or written.set) and fixes[best].title not in titles:
+            said = (fixes[best], *said)
+    shown = said or tuple(fixes.values())
+    return tuple(_without_names(fix, rule.fixes[fix.remedy - 1], lookup) for fix in shown)
+
+
+def _has_command(fix: Fix) -> bool:
+    return bool(fix.run or fix.exports or fix.code)
+
+
+def _without_names(fix: Fix, written: FixFile, lookup: FactLookup) -> Fix:
+    """The fix; if a log does not state what its command needs, the fact is not named."""
+    if not lookup.partial or _has_command(fix) or not (written.run or written.set):
+        return fix
+    return replace(fix, manual=f"{fill_known(written.manual, lookup)} {_NOT_STATED}".strip())
 
 
 def _where(fix: Fix, written: FixFile, lines: Sequence[Condition], lookup: FactLookup) -> Fix:
@@ -490,7 +510,7 @@ def _worked_out_there(
 ) -> tuple[Fix, ...]:
     """The fixes; the first asks `check` for the command, if only facts of that machine give it."""
     first = fixes[0] if fixes else None
-    if first is None or not rule.has_conditions or first.run or first.exports or first.code:
+    if first is None or not rule.has_conditions or _has_command(first):
         return fixes
     said = {fix.remedy for fix in fixes if fix.run or fix.exports}
     certain, possible = fitting_fixes(rule, on_log, log)

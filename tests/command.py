@@ -26,6 +26,7 @@ from attn_doctor.backends import catalogue, catalogue_files
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule_files import read_folder
 from attn_doctor.rulebook.rule_shape import WrittenRule
+from tests.effort import SLOWER
 
 #: Output that is the same everywhere.
 PLAIN = {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
@@ -128,7 +129,7 @@ def process(
         capture_output=True,
         cwd=cwd,
         env={**(os.environ if environ is None else environ), **PLAIN, **more},
-        timeout=timeout,
+        timeout=timeout * SLOWER,
         check=False,
     )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())

@@ -7,10 +7,10 @@ import os
 import time
 from collections.abc import Iterator
 
-__all__ = ["at_most"]
+__all__ = ["SLOWER", "at_most"]
 
 #: An emulated processor (`tools/qemu.sh`) is 18 to 28 times as slow.
-_SLOWER = 30 if os.environ.get("ATTN_DOCTOR_TESTS_EMULATED") else 1
+SLOWER = 30 if os.environ.get("ATTN_DOCTOR_TESTS_EMULATED") else 1
 
 
 @contextlib.contextmanager
@@ -23,4 +23,4 @@ def at_most(seconds: float) -> Iterator[None]:
     start = time.thread_time()
     yield
     took = time.thread_time() - start
-    assert took < seconds * _SLOWER, f"took {took:.1f} s of processor time"
+    assert took < seconds * SLOWER, f"took {took:.1f} s of processor time"

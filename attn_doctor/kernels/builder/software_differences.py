@@ -18,8 +18,8 @@ from attn_doctor.worker.kernels.torch_versions import minor
 
 #: The oldest torch with which building for another machine's GPU was tested.
 OLDEST = (2, 7)
-#: GPUs beside a processor of NVIDIA's own: GH200, GB200, GB300.
-_ARM = r"NVIDIA G[BH]\d+\b"
+#: GPUs beside a processor of NVIDIA's own: GB10, GB200, GB300, GH200 and Thor.
+_ARM = r"NVIDIA (G[BH]\d+|Thor)\b"
 _INDEX = "https://download.pytorch.org/whl/"
 
 

@@ -414,8 +414,9 @@ def test_other_software_is_named_with_its_remedy(
     assert len(rest) == 2
 
 
-def test_a_gpu_beside_nvidias_own_processor_needs_a_build_on_aarch64() -> None:
-    grace = replace(target(), descriptor=replace(target().descriptor, name="NVIDIA GB200"))
+@pytest.mark.parametrize("name", ["NVIDIA GH200 480GB", "NVIDIA GB10", "NVIDIA Thor"])
+def test_a_gpu_beside_nvidias_own_processor_needs_a_build_on_aarch64(name: str) -> None:
+    grace = replace(target(), descriptor=replace(target().descriptor, name=name))
     assert [one.there for one in differences(SAME, grace)] == ["aarch64"]
     assert differences(replace(SAME, system=System(os="linux", arch="aarch64")), grace) == ()
 

@@ -8,6 +8,7 @@ of this: the code reads `rules/` beside the package.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -25,7 +26,7 @@ class RulesHook(BuildHookInterface):  # type: ignore[misc, type-arg, unused-igno
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Before a wheel is built: name the files to put into it."""
-        if version == "editable":
+        if version == "editable" or _refused():
             return
         rules = Path(self.root, "rules")
         # The folder goes when the hook object does, which outlives the build.
@@ -41,8 +42,13 @@ class RulesHook(BuildHookInterface):  # type: ignore[misc, type-arg, unused-igno
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """After the wheel is built."""
-        if version != "editable":
+        if version != "editable" and not _refused():
             self._scratch.cleanup()
+
+
+def _refused() -> bool:
+    """Whether pip will refuse the wheel: it builds one to read which Python the package needs."""
+    return sys.version_info < (3, 10) and "PIP_BUILD_TRACKER" in os.environ
 
 
 def _made(root: str, rules: Path) -> dict[str, bytes]:

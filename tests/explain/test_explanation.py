@@ -159,6 +159,8 @@ def test_what_was_said_before_an_unrelated_end_is_not_the_reason(
     triton = "WARNING: A matching Triton is not available\n"
     assert causes(explained(triton)) == ["triton-missing"]
     assert causes(explained(triton + end)) == []
+    other = "botocore.exceptions.ClientError: An error occurred (403): Forbidden\n"
+    assert causes(explained(triton + traceback + other)) == []
     flex = "UserWarning: flex_attention called without torch.compile() - this will be slow\n"
     assert causes(explained(flex + end)) == ["flex-not-compiled"]
 

@@ -25,8 +25,8 @@ _SETTING = re.compile(
 )
 #: The command that compiles the module with which Triton starts a kernel; it names that kernel.
 _COMPILE = re.compile(r"Command '?\[.*\b(?:main|cuda_utils|hip_utils|__triton_launcher)\.c\b.*")
-#: What a module imports, of which it may use only a part for attention.
-_IMPORT = re.compile(r"(?<=\bimport ).*")
+#: A module that cannot be loaded fails in whatever file imports it.
+_IMPORT = re.compile(r"No module named|DLL load failed|undefined symbol")
 #: torch's list of what an operator runs on, which is not what failed.
 _BACKENDS = re.compile(r"(?s)is only available for these backends: .*")
 #: A file that a message names.
@@ -49,10 +49,8 @@ def is_unrelated(failure: Failure) -> bool:
 
 def innermost(failure: Failure) -> str:
     """The message and the frames next to it, without the kernel for which Triton compiles."""
-    parts = (
-        f"{frame.path} {frame.function} {_IMPORT.sub('', frame.code)}"
-        for frame in failure.frames[-_CLOSE:]
-    )
+    close = () if _IMPORT.search(failure.message) else failure.frames[-_CLOSE:]
+    parts = (f"{frame.path} {frame.function} {frame.code}" for frame in close)
     return "\n".join((_COMPILE.sub("", failure.message), *parts))
 
 

@@ -37,7 +37,7 @@ _REPORTED = re.compile(
     r"\b(?:ninja|cmake|nvcc|hipcc|gcc|cc|tcc|clang|cl|ptxas)\b"
     r"|(?:RuntimeError: )?Error compiling objects for extension)"
 )
-_MESSAGE_OF = re.compile(r"\s*- \*\*Exception Message:\*\*")
+_MESSAGE_OF = re.compile(r"\s*(?:- \*\*Exception|Error) Message:")
 #: A line that reports a failure, and does not only mention one.
 _REPORTS = (
     r"(?<!except )\b[A-Z]\w*(?:Error|Exception)\b ?:"

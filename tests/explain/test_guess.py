@@ -934,6 +934,33 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
          "transformer-engine", 1),
         # Kernels of models, and of state-space models.
         (
+            ("NameError: name '_C' is not defined\n"
+            "UserWarning: Failed to load custom C++ ops. Running on CPU mode Only!"),
+            "deformable-attention",
+            1,
+        ),
+        ("'RuntimeError: attn_softmax_inplace_forward_ not implemented on CPU'", "other-attention", 1),
+        (
+            (f'{HEAD}  File "{SITE}/st_attn-0.0.4-py3.10.egg/st_attn/__init__.py", line 46, in run\n'
+            "TypeError: 'NoneType' object is not callable"),
+            "other-attention",
+            3,
+        ),
+        ("CUDA Runtime Error at: csrc/attn/st_attn/st_attn_h100.cu:834\nunknown error", "other-attention", 1),
+        (
+            (f'{HEAD}  File "/x/vllm/utils/deep_gemm.py", line 300, in fp8_paged_mqa_logits\n'
+            "RuntimeError: Assertion error (csrc/apis/attention.hpp:225): Unsupported architecture"),
+            "deepgemm",
+            3,
+        ),
+        # A module that cannot be loaded fails in whatever file imports it.
+        (
+            (f'{HEAD}  File "{SITE}/sglang/srt/layers/moe/fused_moe.py", line 14, in <module>\n'
+            "ModuleNotFoundError: No module named 'sgl_kernel'"),
+            "sglang",
+            3,
+        ),
+        (
             (f'{HEAD}  File "/x/ms_deform_attn.py", line 53, in forward\n'
             "    output = _C.ms_deform_attn_forward(\nNameError: name '_C' is not defined"),
             "deformable-attention",

@@ -26,7 +26,7 @@ _FRAME = re.compile(r'\s*(?:File ".*", line \d+|\^+\s*$|~*\^+~*\s*$|â±? ?\d+ [â
 _CODE = re.compile(r"\s*(?:-+> ?\d+ |\d+ |\S+ in \S+\(?|$)")
 #: pytest: a place below an exception, and the summary, which repeats it.
 _TESTED = re.compile(
-    r"[\w./\\-]{1,300}\.py:\d+:(?: [A-Z]\w*)?\s*$|(?:FAILED|ERROR) \S+\.py::\S+ - "
+    r"\s*[\w./\\-]{1,300}\.py:\d+:(?: [A-Z]\w*)?\s*$|(?:FAILED|ERROR) \S+\.py::\S+ - "
 )
 #: The end of a block, or a heading, in a report that quotes a traceback.
 _QUOTE_END = re.compile(r"\s*(?:```|#{2,6} )")

@@ -953,6 +953,20 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
             "deepgemm",
             3,
         ),
+        # pytest within a quoted report, with an indent.
+        (
+            ("    dropout_p=dropout,\n  E   RuntimeError: The size of tensor a (4) must match 8\n\n"
+            "  .venv/lib/transformers/integrations/sdpa_attention.py:93: RuntimeError"),
+            "transformers",
+            2,
+        ),
+        ("RuntimeError: Attention mask should be of size (1, 1, 33, 33), but is (1, 1, 9, 9)", "transformers", 1),
+        (
+            (f'{HEAD}  File "{SITE}/vllm_xpu_kernels/flash_attn_interface.py", line 170, in run\n'
+            "RuntimeError: Only XE2 cutlass kernel is supported currently."),
+            "vllm",
+            3,
+        ),
         # A module that cannot be loaded fails in whatever file imports it.
         (
             (f'{HEAD}  File "{SITE}/sglang/srt/layers/moe/fused_moe.py", line 14, in <module>\n'

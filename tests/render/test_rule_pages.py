@@ -126,7 +126,8 @@ def broken_lines(rule: Rule) -> list[str]:
     whole += [part.rstrip() for one in rule.symptoms for part in one.lines[0].splitlines()]
     long = [one for one in rule_text(rule, Terminal(width=80)).splitlines() if len(one) > 80]
     code = re.compile(r"\W*`[^`]+`\W*")
-    long = [line for line in long if not code.fullmatch(line)]
+    # One word, such as a pattern, cannot be broken.
+    long = [line for line in long if " " in line.strip() and not code.fullmatch(line)]
     return [one for one in long if not any(one.endswith(part) for part in whole)]
 
 

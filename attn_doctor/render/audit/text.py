@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attn_doctor.backends.audit.outcome import Audited, AuditReport, Fault
+from attn_doctor.backends.live.outcome import Failure
 from attn_doctor.facts import Facts
 from attn_doctor.render.audit import words
+from attn_doctor.render.backends.live_text import printed_lines
 from attn_doctor.render.definition_list import labelled
 from attn_doctor.render.findings.summary import opening
 from attn_doctor.render.terminal import Terminal, clean
@@ -41,11 +43,15 @@ def text(report: AuditReport, facts: Facts, terminal: Terminal, *, top: bool = T
             lines += ["", *_fault(one, fault, terminal)]
     lines += [*([""] if lines[-1:] != [""] else []), *terminal.wrap(words.last_line(report), 0)]
     if report.failure is not None:
-        # One command to copy: never wrapped.
-        lines.append(
-            f"  Next: {attn_doctor('check', facts=facts)}  (says why, and what to install)"
-        )
+        lines += _next(report.failure, facts, terminal)
     return terminal.page(lines)
+
+
+def _next(failure: Failure, facts: Facts, terminal: Terminal) -> Iterator[str]:
+    if not failure.type:  # it ended without an exception: only these lines can say why
+        yield from printed_lines(failure, terminal)
+    # One command to copy: never wrapped.
+    yield f"  Next: {attn_doctor('check', facts=facts)}  (says why, and what to install)"
 
 
 def _table(report: AuditReport, terminal: Terminal) -> Iterator[str]:

@@ -281,8 +281,13 @@ def _failure_lines(
         yield from terminal.wrap(clean(cause.why), INDENT)
         yield from fix_lines(cause.fixes[:_FIXES], facts, terminal)
     if verbose or (cause is None and not failure.type):
-        for line in failure.text.splitlines()[: None if verbose else _LINES]:
-            yield "  " + terminal.code(f"| {clean(line)}", "dim")
+        yield from printed_lines(failure, terminal, None if verbose else _LINES)
+
+
+def printed_lines(failure: Failure, terminal: Terminal, most: int | None = _LINES) -> Iterator[str]:
+    """The last lines that the process printed."""
+    for line in failure.text.splitlines()[:most]:
+        yield "  " + terminal.code(f"| {clean(line)}", "dim")
 
 
 def _cause(cause: Cause) -> str:

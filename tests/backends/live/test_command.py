@@ -50,6 +50,16 @@ def test_an_audit_without_torch_says_what_comes_next(tmp_path: Path) -> None:
     assert f"Next: attn-doctor check --python {sys.executable}" in done.stdout
 
 
+def test_an_audit_shows_what_a_torch_that_ends_python_prints(tmp_path: Path) -> None:
+    """As Intel's OpenMP does on Windows: it writes a line and aborts."""
+    end = "import os, sys\nsys.stderr.write('OMP: Error #15\\n')\nsys.stderr.flush()\nos._exit(3)"
+    (tmp_path / "torch.py").write_text(end)
+    done = run("audit", "--python", sys.executable, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    assert "exit code 3" in done.stdout
+    assert "| OMP: Error #15" in done.stdout
+
+
 @pytest.mark.slow
 def test_a_backend_is_run_and_its_figures_are_given(torch_python: str) -> None:
     words = ("--live", "--device", "cpu", "--for", "inference", "--format", "json")

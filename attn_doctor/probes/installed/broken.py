@@ -24,12 +24,16 @@ _ENTRIES = {
     "transformers": ("modeling_utils",),
     "accelerate": ("",),
     "sageattention": ("",),
+    "torchao": ("",),
 }
 #: They are asked one after another: frameworks import what is in the first group.
-_GROUPS = (("sageattention",), ("diffusers", "transformers", "accelerate"))
+_GROUPS = (("sageattention", "torchao"), ("diffusers", "transformers", "accelerate"))
 #: Packages whose import fails if their library does not load, and what it raises. Others continue,
 #: or import the library as a module.
 _BY_LIBRARY: dict[str, Raised] = {"torchvision": "runtime", "torchaudio": "os"}
+
+#: Packages that take names from torch which only the releases have for which they are made.
+_TAKING = ("torchao", "xformers")
 
 _log = Logger(__name__)
 
@@ -59,11 +63,12 @@ def _in_doubt(facts: Facts, field: str, why: str) -> Facts:
 def _followed(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> Facts:
     asked = [one for one in fields if _may_be_imported(getattr(facts, one))]
     failing = [*_failing(host, site, facts, fields)] if asked else []
-    if not failing:
+    outdating = [one for one in _TAKING if _for_other_torch(getattr(facts, one), facts)]
+    if not failing and not outdating:
         return facts
     from attn_doctor.probes.installed.reach import Reach
 
-    reach = Reach(host, site, failing, _cuda(facts))
+    reach = Reach(host, site, failing, _cuda(facts), outdating)
     for field in asked:
         package: Package = getattr(facts, field)
         folder = package.path or ""
@@ -71,9 +76,7 @@ def _followed(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> 
         found = reach.find(".".join(filter(None, [field, next(there, "")])))
         if found is None:
             continue
-        one = found.failing
-        fails = "fails" if found.certain else "may fail"
-        said = f"{found.by} imports {one.module}, which {fails}: {one.error}"
+        said = str(found)
         if not found.certain:
             facts = _in_doubt(facts, field, said)
             continue
@@ -86,6 +89,12 @@ def _followed(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> 
 
 def _may_be_imported(package: Package) -> bool:
     return bool(package.installed and package.path and not package.import_error)
+
+
+def _for_other_torch(package: Package, facts: Facts) -> bool:
+    """Whether a package requires another torch than the installed one."""
+    torch, wanted = facts.torch.version, package.requires_torch
+    return bool(package.installed and torch and wanted) and not holds(torch or "", wanted or "")
 
 
 def _cuda(facts: Facts) -> bool | None:
@@ -128,6 +137,8 @@ def _stops(field: str, package: Package) -> bool:
 
 
 def _raises(error: str) -> Raised:
+    if error.endswith("no such name") and " uses " in error:
+        return "attribute"
     if error.endswith("compares them"):
         return "runtime"
     return "missing" if error.endswith("not installed") else "import"

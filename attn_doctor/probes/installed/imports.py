@@ -22,6 +22,7 @@ from attn_doctor.facts import UnmetRequirement
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.installed.hiding import Hiding
+from attn_doctor.probes.installed.names import Names
 from attn_doctor.probes.installed.requirement_graph import (
     Requirements,
     module_of,
@@ -127,8 +128,6 @@ _GUARDS = (
 )
 #: Decorators of functions and methods that import torch._dynamo when they are applied.
 _DYNAMO = r"(?m)^(?: {4})?@torch\.(?:compile|compiler\.(?:disable|allow_in_graph)|_dynamo\.\w+)\b"
-#: What defines names of a module that its text does not show.
-_HIDING = r"import \*|__getattr__|globals\(|setattr\(|vars\(|exec\("
 
 
 class _Step(Struct, frozen=True):
@@ -153,6 +152,8 @@ class Imports:
         self._file, self._names, self._short = sources.file, sources.names, sources.short
         known = [one for one in map(site.distributions.get, roots) if one is not None]
         self._roots = known
+        torch = site.distributions.get("torch")
+        self._names_of = Names(host, sources, torch.version if torch is not None else "")
         self._requirements = requirements = Requirements(host, site)
         self._hiding = Hiding(host, site, sources, requirements, known)
         #: Yields what a folder has in place of a module.
@@ -402,7 +403,7 @@ class Imports:
     def _triton_lacks_name(self, module: str, name: str) -> bool:
         """Whether the installed Triton has not this name of `module`."""
         if self._file(module):
-            return self._lacks(module, name)
+            return self._names_of.lacks(module, name)
         return any(map(self._triton_lacks, parents(module)))
 
     def _triton_lacks(self, module: str) -> bool:
@@ -474,7 +475,7 @@ class Imports:
                     yield from self._sources.of_name(base, name)
                     asked = outdating and base.startswith("torch.")
                     other = base.partition(".")[0] in self._unfit
-                    if (asked or other) and self._lacks(base, name):
+                    if (asked or other) and self._names_of.lacks(base, name):
                         yield f"{base}:{name}"
 
     def _of_neither(self, text: str) -> Iterator[str]:
@@ -482,11 +483,3 @@ class Imports:
         for _, first, name, second in re.findall(_EITHER, text) if self._other_triton else ():
             if self._triton_lacks_name(first, name) and self._triton_lacks_name(second, name):
                 yield f"{second}:{name}"
-
-    def _lacks(self, base: str, name: str) -> bool:
-        """Whether the source of the module `base` shows that it has no `name`."""
-        path = self._file(base)
-        if not path or self._file(f"{base}.{name}"):
-            return False
-        text = self._host.try_read(path, 1 << 20)
-        return bool(text) and not re.search(rf"\b{name}\b", text) and not re.search(_HIDING, text)

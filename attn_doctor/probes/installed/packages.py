@@ -175,7 +175,7 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
     path = _folder(host, site, known, came)
     files = [re.split(r"[/\\]", file)[-1] for file in _compiled(host, path, known)]
     made = _built(host, path, came, one, files)
-    floor = _torch_floor(host, path) if field == "torchao" else made.torch_floor
+    floor = _torch_floor(host, path, one.version) if field == "torchao" else made.torch_floor
     headers = site.distributions.headers(one)
     _explain(gaps, field, one, came, headers, files, made)
     failure = None
@@ -385,8 +385,13 @@ def _cuda_check(
 
 
 #     min_torch_version = _parse_version("2.11.0")
-def _torch_floor(host: Host, path: str) -> str:
-    """Return the oldest torch for which torchao loads its modules; it says so since 0.17."""
+def _torch_floor(host: Host, path: str, version: str) -> str:
+    """Return the oldest torch for which torchao loads its modules; it says so since 0.17.
+
+    0.13 to 0.16 use torch.int1, which torch has since 2.6.
+    """
+    if holds(version, ">=0.13,<0.17.dev0"):
+        return "2.6"
     lines = host.try_grep(host.join(path, "__init__.py"), "min_torch_version = ") if path else ()
     found = re.search(r"min_torch_version = _parse_version\(\"([\d.]+)\"\)", "\n".join(lines))
     return found[1] if found is not None else ""
@@ -442,7 +447,7 @@ def _tags(site: Site, one: Distribution) -> dict[str, Any]:
 def _asks_for_newer_torch(host: Host, site: Site) -> bool:
     """Whether torchao is made for a newer torch than the installed one."""
     torch, ao = (site.distributions.get(name) for name in ("torch", "torchao"))
-    floor = _torch_floor(host, site.module(host, "torchao")) if torch and ao else ""
+    floor = _torch_floor(host, site.module(host, "torchao"), ao.version) if torch and ao else ""
     if torch is None or not floor:
         return False
     from packaging.version import InvalidVersion, Version

@@ -4,6 +4,10 @@ Followed are the statements that an import executes: those at the left margin, i
 branches of an `if`. A condition such as `is_xformers_available()` is evaluated; where it is not
 understood, both branches may be executed. An import in a `try` counts if no handler catches the
 failure. Not seen: what functions import.
+
+Of packages that are made for another torch, the names that they take from torch are looked up, also
+where they only use one, as `torch.int1`. Not looked up are those under a condition that is not
+understood: it may ask for the release of torch.
 """
 
 from __future__ import annotations
@@ -17,21 +21,27 @@ from msgspec import Struct
 
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
+from attn_doctor.probes.installed.names import Names
 from attn_doctor.probes.installed.sources import Sources, absolute, parents
 from attn_doctor.requirement import satisfies
 
-#: What a failing import raises: ModuleNotFoundError, ImportError, OSError, RuntimeError; or one of
-#: them and perhaps a signal that ends the process.
-Raised = Literal["missing", "import", "os", "runtime", "crash"]
+#: What a failing import raises: ModuleNotFoundError, ImportError, AttributeError, OSError,
+#: RuntimeError; or one of them and perhaps a signal that ends the process.
+Raised = Literal["missing", "import", "attribute", "os", "runtime", "crash"]
 #: Exceptions that a handler names, and what they catch.
 _CATCHES: dict[str, tuple[Raised, ...]] = {
-    "BaseException": ("missing", "import", "os", "runtime"),
-    "Exception": ("missing", "import", "os", "runtime"),
+    "AttributeError": ("attribute",),
+    "BaseException": ("missing", "import", "attribute", "os", "runtime"),
+    "Exception": ("missing", "import", "attribute", "os", "runtime"),
     "ImportError": ("missing", "import"),
     "ModuleNotFoundError": ("missing",),
     "OSError": ("os",),
     "RuntimeError": ("runtime",),
 }
+#: Marks of a name that a module takes, and what is raised without it: an import of a name, its use,
+#: and an import of a module.
+_RAISED: dict[str, Raised] = {":": "import", "!": "attribute", "?": "missing"}
+_SIGN = "[:!?]"
 #: Packages whose modules are followed; the others import none of those that fail.
 _FOLLOWED = (
     "accelerate", "bitsandbytes", "diffusers", "flash_attn", "kernels", "peft", "sageattention",
@@ -69,6 +79,20 @@ class Reached(Struct, frozen=True):
     certain: bool
     """Both the way to it and its failure are certain."""
 
+    def __str__(self) -> str:
+        """Return what was seen, as a sentence without its end."""
+        base, sign, name = re.split(f"({_SIGN}|$)", self.failing.module, maxsplit=1)
+        if not sign:
+            fails = "fails" if self.certain else "may fail"
+            return f"{self.by} imports {base}, which {fails}: {self.failing.error}"
+        taken = {
+            ":": f"imports {name} from {base}",
+            "!": f"uses {base}.{name}",
+            "?": f"imports {base}.{name}",
+        }
+        lacks = "module" if sign == "?" else "name"
+        return f"{self.by} {taken[sign]}, and this {base.partition('.')[0]} has no such {lacks}"
+
 
 class _Step(Struct, frozen=True):
     module: str
@@ -85,14 +109,25 @@ class Reach:
     """The imports of an environment that reach modules of `failing`."""
 
     def __init__(
-        self, host: Host, site: Site, failing: Collection[Failing], cuda: bool | None = None
+        self,
+        host: Host,
+        site: Site,
+        failing: Collection[Failing],
+        cuda: bool | None = None,
+        outdating: Collection[str] = (),
     ) -> None:
-        """`cuda`: torch can use a GPU, which Transformers asks before it imports flash-attn."""
+        """Keep what fails.
+
+        `cuda`: torch can use a GPU, which Transformers asks before it imports flash-attn.
+        `outdating`: packages that are made for another torch.
+        """
         self._host, self._site = host, site
         self._sources = Sources(host, site)
         self._failing = {one.module: one for one in failing}
         self._trees: dict[str, _Module | None] = {}
-        self._cuda = cuda
+        self._cuda, self._outdating = cuda, outdating
+        torch = site.distributions.get("torch")
+        self._names = Names(host, self._sources, torch.version if torch is not None else "")
 
     def find(self, entry: str) -> Reached | None:
         """Return what an import of `entry` reaches; a certain failure first, None if nothing."""
@@ -105,7 +140,7 @@ class Reach:
             if key in seen:
                 continue
             seen.add(key)
-            one = self._failing.get(step.module)
+            one = self._failing.get(step.module) or _lacking(step.module)
             if one is not None and one.raises not in step.caught:
                 found = Reached(one, step.by, step.certain and one.certain)
                 if found.certain:
@@ -132,13 +167,29 @@ class Reach:
         package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
         failing = frozenset(self._failing)
         reader = _Reader(
-            self._sources, self._site, failing, package, body, self._host.environ, self._cuda
+            self._host,
+            self._sources,
+            self._site,
+            failing,
+            package,
+            body,
+            self._host.environ,
+            self._cuda,
         )
         found = dict.fromkeys(filter(self._concerns, reader.imports(body)))
-        return _Module(self._sources.short(path), tuple(found))
+        lacking = self._lacked(name, reader, body)
+        return _Module(self._sources.short(path), (*found, *lacking))
 
     def _concerns(self, one: _Import) -> bool:
         return one[0] in self._failing or one[0].partition(".")[0] in _FOLLOWED
+
+    def _lacked(self, module: str, reader: _Reader, body: list[ast.stmt]) -> Iterator[_Import]:
+        """Yield the names of torch that a module takes and torch lacks, marked by how it does."""
+        if module.partition(".")[0] in self._outdating:
+            for taken in reader.taken(body):
+                base, sign, name = re.split(f"({_SIGN})", taken[0])
+                if taken[2] and re.match(r"torch\b", base) and self._names.lacks(base, name, sign):
+                    yield taken
 
 
 class _Module(Struct, frozen=True):
@@ -151,6 +202,7 @@ class _Reader:
 
     def __init__(
         self,
+        host: Host,
         sources: Sources,
         site: Site,
         failing: frozenset[str],
@@ -160,6 +212,7 @@ class _Reader:
         cuda: bool | None,
     ) -> None:
         self._environ, self._cuda = environ, cuda
+        self._host = host
         self._sources, self._site, self._failing, self._package = sources, site, failing, package
         self._values = {
             target.id: one.value
@@ -169,27 +222,49 @@ class _Reader:
             if isinstance(target, ast.Name)
         }
 
-    def imports(
-        self, body: Sequence[ast.stmt], caught: frozenset[str] = frozenset(), certain: bool = True
-    ) -> Iterator[_Import]:
+    def imports(self, body: Sequence[ast.stmt]) -> Iterator[_Import]:
         """Yield what the statements import."""
-        for one in body:
+        for one, caught, certain in self._executed(body):
             if isinstance(one, ast.Import):
                 for alias in one.names:
                     yield from ((name, caught, certain) for name in parents(alias.name))
             elif isinstance(one, ast.ImportFrom):
                 yield from ((name, caught, certain) for name in self._from(one))
-            elif isinstance(one, ast.If):
+
+    def taken(self, body: Sequence[ast.stmt]) -> Iterator[_Import]:
+        """Yield names: `MODULE:NAME` of those that are imported, `MODULE!NAME` of those used.
+
+        A module that is imported is `PACKAGE?NAME`.
+        """
+        for one, caught, certain in self._executed(body):
+            if isinstance(one, ast.Import):
+                for alias in one.names:
+                    yield from ((name, caught, certain) for name in _modules(alias.name))
+            elif isinstance(one, ast.ImportFrom):
+                base = absolute("." * one.level + (one.module or ""), self._package)
+                yield from ((name, caught, certain) for name in _modules(base))
+                yield from ((f"{base}:{alias.name}", caught, certain) for alias in one.names)
+            elif isinstance(one, (ast.Assign, ast.Expr)):
+                yield from ((name, caught, certain) for name in _used(one.value))
+
+    def _executed(
+        self, body: Sequence[ast.stmt], caught: frozenset[str] = frozenset(), certain: bool = True
+    ) -> Iterator[tuple[ast.stmt, frozenset[str], bool]]:
+        """Yield the statements that are executed, with what is caught around each."""
+        for one in body:
+            if isinstance(one, ast.If):
                 truth = self.truth(one.test)
                 sure = certain and truth is not None
-                yield from self.imports(one.body if truth is not False else [], caught, sure)
-                yield from self.imports(one.orelse if truth is not True else [], caught, sure)
+                yield from self._executed(one.body if truth is not False else [], caught, sure)
+                yield from self._executed(one.orelse if truth is not True else [], caught, sure)
             elif isinstance(one, ast.Try):
                 inside = caught.union(*map(_catches, one.handlers))
-                yield from self.imports(one.body, inside, certain)
-                yield from self.imports([*one.orelse, *one.finalbody], caught, certain)
+                yield from self._executed(one.body, inside, certain)
+                yield from self._executed([*one.orelse, *one.finalbody], caught, certain)
             elif isinstance(one, ast.With):
-                yield from self.imports(one.body, caught, certain)
+                yield from self._executed(one.body, caught, certain)
+            else:
+                yield one, caught, certain
 
     def _from(self, one: ast.ImportFrom) -> Iterator[str]:
         base = absolute("." * one.level + (one.module or ""), self._package)
@@ -249,7 +324,17 @@ class _Reader:
             return None if asked[1].startswith("torch_") else False
         if asked[1] == "flash_attn_2":
             return self._cuda
-        return True if asked[1] in _ASKED and not arguments else None
+        if not arguments and asked[1] not in _ASKED:
+            return self._new_enough(asked[1])
+        return None if arguments else True
+
+    def _new_enough(self, name: str) -> bool | None:
+        """Whether a package has the release that a constant of Transformers names for it."""
+        path = self._sources.file(f"{self._package.partition('.')[0]}.utils.import_utils")
+        constant = f"{name.upper()}_MIN_VERSION"
+        text = "\n".join(self._host.try_grep(path, f"{constant} = ")) if path else ""
+        least = re.search(rf'^{constant} = "([\d.]+)"', text)
+        return self._fits(name, [f">={least[1]}"]) if least is not None else None
 
     def _fits(self, name: str, arguments: Sequence[str]) -> bool | None:
         one = self._site.distributions.get(name)
@@ -266,6 +351,30 @@ class _Reader:
 
     def _there(self, module: str) -> bool:
         return module in self._failing or self._sources.there(module)
+
+
+def _lacking(module: str) -> Failing | None:
+    """Return a name that a module takes, as what fails; None for a module."""
+    sign = re.search(_SIGN, module)
+    return Failing(module, _RAISED[sign[0]], "") if sign is not None else None
+
+
+def _modules(name: str) -> Iterator[str]:
+    """Yield `PACKAGE?NAME` of a module and of the packages in which it is."""
+    for one in parents(name):
+        package, _, last = one.rpartition(".")
+        if package:
+            yield f"{package}?{last}"
+
+
+def _used(value: ast.expr) -> Iterator[str]:
+    """Yield the names `MODULE!NAME` that an expression certainly uses."""
+    if isinstance(value, ast.Attribute) and re.fullmatch(r"[\w.]+", ast.unparse(value.value)):
+        yield f"{ast.unparse(value.value)}!{value.attr}"
+    if not isinstance(value, (ast.Lambda, ast.IfExp, ast.BoolOp)):
+        for one in ast.iter_child_nodes(value):
+            if isinstance(one, ast.expr):
+                yield from _used(one)
 
 
 def _reads_variable(call: ast.Call) -> bool:

@@ -212,3 +212,76 @@ def test_imports_that_cannot_be_followed_are_in_doubt(monkeypatch: pytest.Monkey
     package = examined(CAUGHT, "0.0.32")
     assert package.import_error is None
     assert package.import_doubt == "its imports could not be followed"
+
+
+C10D = "torch.distributed.distributed_c10d"
+
+
+#: Of xformers 0.0.35, 0.0.29 and torchao 0.14.1.
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (
+            f"from {C10D} import GroupName",
+            f"imports GroupName from {C10D}, and this torch has no such name",
+        ),
+        (
+            "import torch.distributed._symmetric_memory as symm_mem",
+            "imports torch.distributed._symmetric_memory, and this torch has no such module",
+        ),
+        (
+            "import torch\nBOUNDS.update({torch.int1: 1})",
+            "uses torch.int1, and this torch has no such name",
+        ),
+        (f"from {C10D} import ProcessGroup", ""),
+        ("import torch\nBOUNDS.update({torch.uint1: 1})", ""),
+        ("import torch\nif newer(torch):\n    BOUNDS.update({torch.int1: 1})", ""),
+        ("import torch\nONE = torch.int1 if newer(torch) else None", ""),
+        ("try:\n    import torch.distributed._symmetric_memory\nexcept ImportError:\n    pass", ""),
+        ("import torch\ntry:\n    ONE = torch.int1\nexcept AttributeError:\n    pass", ""),
+    ],
+)
+@pytest.mark.parametrize("wanted", [">=2.6", ">=2.4"])
+def test_names_that_a_package_takes_from_another_torch(text: str, error: str, wanted: str) -> None:
+    host, site = environment(
+        distribution(
+            "torch",
+            "2.4.1",
+            files=("torch/__init__.py", "torch/distributed/__init__.py"),
+            texts={
+                "torch/distributed/distributed_c10d.py": "class ProcessGroup:\n"
+                "    def __getattr__(self, name):\n        setattr(self, name, 0)"
+            },
+        ),
+        distribution(
+            "torchao",
+            "0.14.1",
+            files=("torchao/__init__.py",),
+            texts={
+                "torchao/__init__.py": "from . import quantization",
+                "torchao/quantization.py": text,
+            },
+        ),
+        distribution(
+            "transformers",
+            "4.57.6",
+            files=("transformers/__init__.py", "transformers/utils/__init__.py"),
+            texts={
+                "transformers/utils/import_utils.py": 'TORCHAO_MIN_VERSION = "0.4.0"',
+                "transformers/modeling_utils.py": "from .utils import is_torchao_available\n"
+                "if is_torchao_available():\n    import torchao",
+            },
+        ),
+    )
+    torchao = Package(
+        installed=True, path=f"{SITE}/torchao", import_error="", requires_torch=wanted
+    )
+    facts = Facts(
+        torch=Torch(installed=True, version="2.4.1"),
+        torchao=torchao,
+        transformers=Package(installed=True, path=f"{SITE}/transformers", import_error=""),
+    )
+    found = with_broken_imports(host, site, facts)
+    fails = error and wanted == ">=2.6"
+    assert found.torchao.import_error == (f"torchao/quantization.py {error}" if fails else "")
+    assert bool(found.transformers.import_error) == bool(fails)

@@ -23,6 +23,11 @@ _SETTING = re.compile(
     r"(?m)^(?:\w+: )?[\w.-]+ *(?:=|: )=? *(?:v?\d[\w.+-]*|\w+ not found|N/A|true|false|none)\s*$",
     re.IGNORECASE,
 )
+#: What an installer says of a package while nothing is wrong with it.
+_INSTALLER = re.compile(
+    r"\s*(?:Collecting|Obtaining|Downloading|Using cached|Attempting uninstall|Found existing"
+    r"|Installing collected|(?:Unins|Ins)talling|Successfully) "
+)
 #: The command that compiles the module with which Triton starts a kernel; it names that kernel.
 _COMPILE = re.compile(r"Command '?\[.*\b(?:main|cuda_utils|hip_utils|__triton_launcher)\.c\b.*")
 #: A module that cannot be loaded fails in whatever file imports it.
@@ -148,6 +153,8 @@ def component_beside(failure: Failure) -> Component | None:
     text = f"{failure.message}\n{failure.near}"
     attention = re.search(component_table().attention, text) is not None
     for line in _SETTING.sub("", _OPTION.sub("", failure.near)).split("\n"):
+        if _INSTALLER.match(line) or log_signals().listed.search(line):
+            continue
         reports = re.search(r"\berror\b", line) is not None
         for one in component_table().component:
             # A compiler is at fault only on a line with an error.

@@ -739,6 +739,14 @@ def test_the_summary_of_an_installer_names_what_failed(
     assert guessed("  cumesh: [FAILED]\n  flash_attn: [OK]\n") is None
 
 
+@pytest.mark.parametrize("line", ["Collecting sageattention", "sageattention      1.0.6"])
+def test_a_package_that_pip_only_lists_did_not_fail(
+    guessed: Callable[[str], Guess | None], line: str
+) -> None:
+    log = "error: can't find Rust compiler\n  ERROR: Failed building wheel for tokenizers\n"
+    assert guessed(f"{line}\n{log}") is None
+
+
 def test_the_script_that_builds_a_package_names_it(guessed: Callable[[str], Guess | None]) -> None:
     found = guessed(
         f'{HEAD}  File "/home/me/SpargeAttn/setup.py", line 143, in <module>\n    setup(\n'

@@ -32,6 +32,10 @@ _INSTALLER = re.compile(
 _COMPILE = re.compile(r"Command '?\[.*\b(?:main|cuda_utils|hip_utils|__triton_launcher)\.c\b.*")
 #: A module that cannot be loaded fails in whatever file imports it.
 _IMPORT = re.compile(r"No module named|DLL load failed|undefined symbol")
+#: The symbol for which it cannot be loaded, which names one of its functions.
+_SYMBOL = re.compile(r"undefined symbol: \S+")
+#: A class of attention that fails in the package of its framework.
+_CLASS = re.compile(r"\b\w*Attention\w*(?:\.\w+\(\)|' object\b)")
 #: torch's list of what an operator runs on, which is not what failed.
 _BACKENDS = re.compile(r"(?s)is only available for these backends: .*")
 #: A file that a message names.
@@ -56,7 +60,8 @@ def innermost(failure: Failure) -> str:
     """The message and the frames next to it, without the kernel for which Triton compiles."""
     close = () if _IMPORT.search(failure.message) else failure.frames[-_CLOSE:]
     parts = (f"{frame.path} {frame.function} {frame.code}" for frame in close)
-    return "\n".join((_COMPILE.sub("", failure.message), *parts))
+    said = _SYMBOL.sub("", _COMPILE.sub("", failure.message))
+    return "\n".join((said, *parts))
 
 
 def component_of(
@@ -79,8 +84,9 @@ def component_of(
         one, frame = inmost
         return next((other for other in platform if one.id in other.before), one), frame
     inner = failure.frames[-1] if failure.frames else None
-    for path in _SOURCE.findall(failure.message):
-        if (owner := component_of_file(path)) in first:
+    owners = [component_of_file(path) for path in _SOURCE.findall(failure.message)]
+    for owner in (*owners, _framework(failure, first)):
+        if owner in first:
             return owner, inner
     if known is not None and known.names_its_component:
         return next(one for one in table.component if one.id == known.component), inner
@@ -101,6 +107,14 @@ def component_of(
         if any(one.owns(frame.path) for frame in failure.frames[-3:]):
             return one, inner
     return None, None
+
+
+def _framework(failure: Failure, components: Sequence[Component]) -> Component | None:
+    """The framework in whose innermost frame a class with attention fails."""
+    if not failure.frames or not _CLASS.search(failure.message):
+        return None
+    path = f"/{failure.frames[-1].path}"
+    return next((one for one in components if f"/{one.id}/" in path), None)
 
 
 def component_of_file(path: str) -> Component | None:

@@ -33,7 +33,7 @@ _REPORTED = re.compile(
     r"[\s`]*(?:- \*\*Exception (?:Type|Message):\*\*|Error occurred when executing"
     # TensorRT-LLM warns that it has no kernel, and goes on more slowly.
     r"|\[?TensorRT-LLM\]\[WARNING\] (?:Fall back to unfused MHA|FMHA [Kk]ernel)"
-    r"|.{0,80}?(?:(?:[Ee]rror|failed)\b ?[:(] ?Command .|\bCommand '?\[).{0,300}?"
+    r"|.{0,80}?(?:(?:[Ee]rror|failed)\b ?[:(] ?[Cc]ommand .|\bCommand '?\[).{0,300}?"
     r"\b(?:ninja|cmake|nvcc|hipcc|gcc|cc|tcc|clang|cl|ptxas)\b"
     r"|(?:RuntimeError: )?Error compiling objects for extension)"
 )
@@ -51,6 +51,7 @@ _REPORTS = (
     r"|\bterminate called after throwing\b|\bnvcc fatal\b|\bUNREACHABLE executed at\b"
     # A library that cannot be loaded.
     r"|\.so(?:\.\d+)*: (?:cannot open shared object|undefined symbol)|\bDLL load failed\b"
+    r"|\.so(?![a-z\d.]).{0,20}undefined symbol: \w|\bfailed jit build\b"
     # pip after it installed a release that another package does not accept.
     r"|^\S{2,40} \S{1,40} requires [\w-]{2,40}\b.{1,80}, but you have \S"
     # A place in sources of C++, and what fails there.

@@ -975,6 +975,15 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
             "vllm",
             3,
         ),
+        ("flashinfer_kernels.abi3.so出现错误undefined symbol: _Z13gemma_rmsnormRN2at6TensorES1_db", "flashinfer", 1),
+        ("Triton throws either `IndexError: map::at` or nothing", "triton", 1),
+        ("[aiter] failed jit build [module_aiter_core]", "aiter", 1),
+        (
+            (f'{HEAD}  File "{SITE}/vllm/model_executor/layers/quantization/kv_cache.py", line 9, in f\n'
+            "AttributeError: 'Attention' object has no attribute 'q_scale'."),
+            "vllm",
+            3,
+        ),
         # A module that cannot be loaded fails in whatever file imports it.
         (
             (f'{HEAD}  File "{SITE}/sglang/srt/layers/moe/fused_moe.py", line 14, in <module>\n'

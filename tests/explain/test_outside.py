@@ -53,6 +53,8 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
         (HEAD + "RuntimeError: CUDA error: invalid device function", "device-code", 4),
         (HEAD + "RuntimeError: [TM][ERROR] CUDA runtime error: operation not supported", "driver", 4),
         ("ptxas /tmp/tmpxft_0-7_a.ptx, line 17; error   : Instruction 'wgmma.fence' not supported on .target 'sm_90'", "extension-build", 1),
+        ("python setup.py build\nError:command 'C:\\\\CUDA\\\\bin\\\\nvcc.exe' failed with exit status 2", "extension-build", 2),
+        ("/Types/MPSNDArray.mm:829: failed assertion `[MPSNDArray initWithDevice:] Error: NDArray dimension length > INT_MAX'", "metal", 1),
         (HEAD + "OSError: ROCM_HOME environment variable is not set. Please set it", "rocm", 4),
         ('failed to get sandbox runtime: no runtime for "nvidia" is configured', "container", 1),
         (HEAD + "RuntimeError: CUDA error: named symbol not found", "driver", 4),

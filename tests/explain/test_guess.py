@@ -977,6 +977,7 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
         ),
         ("flashinfer_kernels.abi3.so出现错误undefined symbol: _Z13gemma_rmsnormRN2at6TensorES1_db", "flashinfer", 1),
         ("Triton throws either `IndexError: map::at` or nothing", "triton", 1),
+        ("ImportError: Error importing triangle_multiplicative_update from cuequivariance_ops_torch.", "cuequivariance", 1),
         ("[aiter] failed jit build [module_aiter_core]", "aiter", 1),
         (
             (f'{HEAD}  File "{SITE}/vllm/model_executor/layers/quantization/kv_cache.py", line 9, in f\n'
@@ -997,7 +998,7 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
             "deformable-attention",
             4,
         ),
-        ("error in ms_deformable_im2col_cuda: no kernel image is available", "deformable-attention", 1),
+        ("error in ms_deformable_im2col_cuda: invalid argument", "deformable-attention", 1),
         ("NameError: name 'selective_scan_cuda_core' is not defined,but I have it", "mamba", 1),
         ("AttributeError: '_OpNamespace' 'rwkv' object has no attribute 'wkv'", "rwkv", 1),
         (

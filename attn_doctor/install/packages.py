@@ -210,10 +210,10 @@ def _sage(facts: Facts, rules: Rules) -> Pick | Lacking:
     if facts.sageattention.installed:
         if not _too_old(facts.sageattention.version or ""):
             return built
-        older = f"the installed {facts.sageattention.version} is too old for Diffusers"
+        older = f"the installed {facts.sageattention.version} is too old for Diffusers, which"
     else:
-        older = "1.0.6 on the package index needs no compiler, but is too old for Diffusers"
-    return Lacking(f"{built.reason}; {older}, which takes {OLDEST_SAGE} or later")
+        older = "ComfyUI also takes 1.0.6 of the package index, which needs no compiler; Diffusers"
+    return Lacking(f"{built.reason}; {older} takes {OLDEST_SAGE} or later")
 
 
 def _flash_3(facts: Facts, rules: Rules) -> Pick | Lacking:

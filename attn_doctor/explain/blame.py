@@ -76,7 +76,12 @@ def component_of(
     parts = (f"{frame.path} {frame.function} {frame.code}" for frame in failure.frames)
     text = "\n".join((failure.message, failure.near, *parts))
     attention = re.search(table.attention, text) is not None
-    able = [one for one in table.component if attention or not one.attention]
+    kind = table.kind_of(failure.message).id
+    able = [
+        one
+        for one in table.component
+        if (attention or not one.attention) and (not one.kinds or kind in one.kinds)
+    ]
     first = [one for one in able if not one.fallback]
     named = [one for one in first if one.is_named_in(failure.message)]
     platform = [one for one in first if one.before and one.is_named_in(text)]
@@ -90,7 +95,6 @@ def component_of(
             return owner, inner
     if known is not None and known.names_its_component:
         return next(one for one in table.component if one.id == known.component), inner
-    kind = table.kind_of(failure.message).id
     indirect = kind in ("died", "cut") or failure.traced
     outer = failure.frames if indirect else _of_setup(failure) if kind == "build" else ()
     if late := _further_up(outer, first):

@@ -32,6 +32,8 @@ class Component(Struct, frozen=True):
     """Counts only if no other component does."""
     attention: bool = False
     """Counts only if the failure mentions attention."""
+    kinds: tuple[str, ...] = ()
+    """Counts only for failures of these kinds; empty for all."""
     before: tuple[str, ...] = ()
     """Components whose frames count less than a message that names this one."""
 

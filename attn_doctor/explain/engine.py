@@ -15,7 +15,7 @@ from itertools import chain, starmap
 from msgspec.structs import replace
 
 from attn_doctor.explain.contradictions import contradictions
-from attn_doctor.explain.explanation import Explanation, Guess, Log, Passage, RankedCause
+from attn_doctor.explain.explanation import Explanation, Guess, Log, Note, Passage, RankedCause
 from attn_doctor.explain.extract import Confidence, Stated, Statement, facts_from, statements
 from attn_doctor.explain.known_lines import KnownLines
 from attn_doctor.explain.log_files import LogChunk, chunks, log_name
@@ -105,6 +105,7 @@ def explain(
     return Explanation(
         matches=matches,
         guess=suspected,
+        note=None if matches or suspected else reader.note(before, by_id),
         conflicts=(
             *unexplained,
             *conflicts(stated),
@@ -188,6 +189,13 @@ class _Reader:
         from attn_doctor.explain.guess import guess
 
         return next(filter(None, starmap(guess, self._last.items())), None)
+
+    def note(self, found: Sequence[SymptomMatch], rules: dict[str, Rule]) -> Note | None:
+        """A notice that did not stop the run, if a rule or a component knows one."""
+        from attn_doctor.explain.notes import of_components, of_rules
+
+        notes = starmap(of_components, self._last.items())
+        return of_rules(found, rules) or next(filter(None, notes), None)
 
     def read(self, name: str, stream: Iterator[LogChunk]) -> None:
         """Read one log."""

@@ -86,6 +86,21 @@ class Guess(Struct, frozen=True, kw_only=True):
     """What to try."""
 
 
+class Note(Struct, frozen=True, kw_only=True):
+    """A line about attention, or about its environment, that did not stop the run."""
+
+    component: str
+    """The area of a rule, or a component of `tables/components.toml`."""
+    file: str
+    line: int
+    excerpt: str
+    rank: str
+    title: str
+    """What it says."""
+    rule: str = ""
+    """The rule that knows it."""
+
+
 class Outcome(str, Enum):
     """The result of an explanation."""
 
@@ -140,6 +155,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """Number of rules with symptoms."""
     guess: Guess | None = None
     """Only without matches."""
+    note: Note | None = None
+    """Only without a guess. The outcome stays `nothing`: no failure of attention was found."""
     conflicts: tuple[str, ...] = ()
     """Facts that the logs report with two values, as sentences."""
     known_lines: int = 0

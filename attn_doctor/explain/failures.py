@@ -82,6 +82,8 @@ _RAISES = re.compile(r"""\s*(?:raise \w+\(|assert .*["'])""")
 NO_GIT = re.compile(r"\s*fatal: not a git repository")
 #: How docker reports that a step of an image failed, which repeats its command.
 _STEP = re.compile(r"\bERROR: process \"")
+#: The command of a process that ended.
+_COMMAND = re.compile(r"(?<!\S)['\"]?--\w")
 #: Messages that the package is absent, after which a program may go on.
 _ABSENT = re.compile(
     r"No module named|^(?!.*\b[Aa]ssertion\b).*\bnot (?:be )?(?:found|installed|available)"
@@ -213,7 +215,14 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[Frame, ...]) -> Iterat
         if kind <= LineKind.WARNING and not reported:
             continue
         reports = reported or pattern.search(text)
-        if not reports or any(one.search(text) for one in (_ABSENT, BUILD, _STEP)):
+        # Of what only its logger calls an error, the lines around it may not be about.
+        alone = not reports and line.failing and kind >= LineKind.TEXT and not _COMMAND.search(text)
+        # A package that a program misses at its end is not one that it does without.
+        at_end = alone and last - line.number <= _AT_THE_END
+        said_before = (BUILD, _STEP) if at_end else (_ABSENT, BUILD, _STEP)
+        if not (reports or alone) or any(one.search(text) for one in said_before):
+            continue
+        if alone and signals.harmless.search(text):
             continue
         if not (signals.benign.search(text) or signals.passed.search(text) or NO_GIT.match(text)):
             line = _said_by(trace.lines, index)
@@ -222,7 +231,7 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[Frame, ...]) -> Iterat
                 stack = trace.lines[trace.lines.index(line) : index + (LOOK_BACK if stack else 1)]
             frames = open_frames or tuple(frames_of([one.text for one in stack]))
             said = f"{line.text}\n{text}" if _UNREACHABLE.match(text) else line.text
-            near = "" if _SUMMARY.match(text) else _around(trace, index, index)
+            near = "" if alone or _SUMMARY.match(text) else _around(trace, index, index)
             yield Failure(line, said.strip()[:CHARACTERS], frames, near)
 
 

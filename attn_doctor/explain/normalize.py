@@ -58,6 +58,7 @@ _LEVEL = re.compile(
     r"|\| (?:DEBUG|INFO|ERROR|CRITICAL|FATAL) {0,6}\| \S{1,120} -(?: |$)"
     r"|##\[(?:error|debug|command)\]"
 )
+_FAILING = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|^E\d{3,4} |##\[error\]")
 # "trainer-1  | " and "comfyui  | " of docker compose, "[pod/train-7d9f8b-x2k/trainer] ",
 # "#12 0.526 " of a docker build, "train-7d9f8b6c5d-x2k4p trainer " of stern
 # "INFO:server.log:" of Python's logging as it is without a format
@@ -102,6 +103,8 @@ class LogLine(NamedTuple):
     """Its width in the log, without colours."""
     stamped: int
     """Number of times of day before it; not 0 for a line that begins a message."""
+    failing: bool = False
+    """Its logger calls it an error."""
 
 
 class NormalizedLog:
@@ -300,7 +303,7 @@ def _clean(number: int, text: str) -> list[LogLine]:
         if not text:
             return []
     width = len(text)
-    rank, stamped = "", 0
+    rank, stamped, failing = "", 0, False
     for _ in range(6):
         if match := _RANK.match(text):
             rank = rank or next(filter(None, match.groups()), "")
@@ -312,10 +315,11 @@ def _clean(number: int, text: str) -> list[LogLine]:
             text = text.rstrip("│┃|").rstrip()
         else:
             break
+        failing = failing or _FAILING.search(match[0]) is not None
         text = text[match.end() :]
     if _RULE.fullmatch(text) and "Traceback" not in text:
         return []
-    return [LogLine(number, text, rank, width, stamped)]
+    return [LogLine(number, text, rank, width, stamped, failing)]
 
 
 def _uncoloured(text: str) -> str:

@@ -1010,7 +1010,7 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
         (
             (f'{HEAD}  File "/x/st_attn/__init__.py", line 12, in sliding_tile_attention\n'
             "    st_attn_cuda.sta_fwd(q, k, v, o)\nRuntimeError: CUDA error: an illegal memory access"),
-            "other-attention",
+            "fastvideo",
             4,
         ),
         ("ModuleNotFoundError: No module named 'attn_core_inplace_cuda'\nModuleNotFoundError: No module named 'fmhalib'", "apex", 2),
@@ -1160,3 +1160,51 @@ def test_what_pip_says_of_two_packages_is_explained(guessed: Callable[[str], Gue
     assert found is not None
     assert (found.component, found.kind, found.seen) == ("xformers", "version", "xformers 0.0.28")
     assert guessed(f"{said}Successfully installed xformers-0.0.28\n") is None
+
+
+@pytest.mark.parametrize(
+    ("log", "component"),
+    [
+        # Only its logger says that it is an error.
+        ("ERROR 10-31 00:28:52 [a.py:120] flash-attn cannot serve a head size of 96\n", "flash-attn-2"),
+        ("ERROR:app.runner:CUTLASS_PATH is not set to a valid path, and cutlass_library is not installed\n", "deepspeed"),
+        (
+            ("Traceback (most recent call last):\n"
+            '  File "/venv/lib/python3.11/site-packages/cuequivariance_torch/primitives/triangle.py", line 9, in f\n'
+            "    return f(q, k, v)\n"
+            "RuntimeError: CUDA error: invalid argument\n"),
+            "cuequivariance",
+        ),
+        # The code of the program around a kernel that failed on the GPU.
+        (
+            ("Traceback (most recent call last):\n"
+            '  File "/home/me/model/attention.py", line 9, in forward\n'
+            "    out = torch.einsum(a, b)\n"
+            "RuntimeError: CUDA error: misaligned address\n"),
+            "own-attention",
+        ),
+        ("  x Failed to build `nunchaku==1.0.0`\n  error: something odd\n", "nunchaku"),
+    ],
+)  # fmt: skip
+def test_what_names_a_component(
+    rule: Callable[..., None], explained: Callable[..., Explanation], log: str, component: str
+) -> None:
+    rule("a/b", "torch-cpu-only", "a message that no log here has")
+    guess = explained(log).guess
+    assert guess is not None
+    assert guess.component == component
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "ERROR 10-31 00:28:52 [a.py:120] ['python', 'train.py', '--flash_attn', 'on'] ended\n",
+        "ERROR 10-31 00:28:52 [a.py:120] flash-attn is not installed, falling back to SDPA\nstep 1\nstep 2\nstep 3\n",
+        "using flash-attn\nERROR 10-31 00:28:52 [a.py:120] the job ended without an answer\n",
+    ],
+)  # fmt: skip
+def test_an_error_of_a_logger_that_names_no_failure_of_attention(
+    rule: Callable[..., None], explained: Callable[..., Explanation], log: str
+) -> None:
+    rule("a/b", "torch-cpu-only", "a message that no log here has")
+    assert explained(log).guess is None

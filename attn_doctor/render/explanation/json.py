@@ -15,6 +15,7 @@ def json(found: Explanation, code: int) -> str:
         outcome=found.outcome,
         matches=[_match(one, found) for one in found.matches],
         guess=_guess(found),
+        note=found.note,
         exit_code=code,
         probed=found.probed,
         logs=found.logs,

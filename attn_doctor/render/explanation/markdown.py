@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attn_doctor._version import __version__
-from attn_doctor.explain.explanation import Explanation, Guess, RankedCause
-from attn_doctor.render.explanation.text import confidence_in_words, guess_in_words
+from attn_doctor.explain.explanation import Explanation, Guess, Note, RankedCause
+from attn_doctor.render.explanation.text import confidence_in_words, guess_in_words, note_in_words
 from attn_doctor.render.findings.markdown import escape, fenced, fix_lines, prose
 from attn_doctor.render.findings.summary import caveats
 from attn_doctor.render.grouping import rules_for
@@ -20,6 +20,7 @@ def markdown(found: Explanation) -> str:
         lines += _guess(found.guess, found)
     elif not found.matches:
         lines += [f"No attention-kernel cause in this log ({rules_for(found.rules, 'logs')}).", ""]
+        lines += _note(found.note) if found.note is not None else ()
     for number, match in enumerate(found.matches):
         lines += _match(match, found) if not number else _further(match)
     if found.matches and found.log_facts:
@@ -61,6 +62,13 @@ def _guess(guess: Guess, found: Explanation) -> Iterator[str]:
     yield f"- component `{guess.component}`, cause unknown"
     yield ""
     yield from fix_lines(guess.fixes, found.facts)
+
+
+def _note(note: Note) -> Iterator[str]:
+    yield f"{escape(note.file)}, line {note.line}:"
+    yield ""
+    yield from (*fenced("", note.excerpt.splitlines()), "")
+    yield " ".join(map(prose, note_in_words(note)))
 
 
 def _further(match: RankedCause) -> Iterator[str]:

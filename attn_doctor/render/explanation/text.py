@@ -9,6 +9,7 @@ from attn_doctor.explain.explanation import (
     Explanation,
     Guess,
     LogFact,
+    Note,
     RankedCause,
 )
 from attn_doctor.explain.wanted import check_of
@@ -122,7 +123,7 @@ def _further(match: RankedCause, found: Explanation, terminal: Terminal) -> Iter
     yield from terminal.beside("  - ", words, 4)
 
 
-def _place(match: RankedCause | Guess, found: Explanation) -> str:
+def _place(match: RankedCause | Guess | Note, found: Explanation) -> str:
     """The file, if there are several, and the line."""
     file = (
         f"{clean(match.file)}, "
@@ -140,6 +141,20 @@ def _nothing(found: Explanation, terminal: Terminal) -> Iterator[str]:
     yield terminal.style(f"No attention-kernel cause in {several}.", "bold")
     words = f"It shows no failure that one of {rules_for(found.rules, 'logs')} describes."
     yield from terminal.wrap(words, 2)
+    if found.note is not None:
+        yield ""
+        yield terminal.style(f"{_place(found.note, found)}:", "dim")
+        yield from terminal.quote(clean(found.note.excerpt), 2)
+        for sentence in note_in_words(found.note):
+            yield from terminal.wrap(clean(sentence), 2)
+
+
+def note_in_words(note: Note) -> Iterator[str]:
+    """What a line says that did not stop the run, as sentences."""
+    yield f"{note.title}."
+    yield "A run can go on after such a line."
+    if note.rule:
+        yield f"`attn-doctor explain {note.rule}` says more."
 
 
 def _facts(found: Explanation, terminal: Terminal, verbose: bool) -> Iterator[str]:

@@ -951,10 +951,10 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
         (
             (f'{HEAD}  File "{SITE}/st_attn-0.0.4-py3.10.egg/st_attn/__init__.py", line 46, in run\n'
             "TypeError: 'NoneType' object is not callable"),
-            "other-attention",
+            "fastvideo",
             3,
         ),
-        ("CUDA Runtime Error at: csrc/attn/st_attn/st_attn_h100.cu:834\nunknown error", "other-attention", 1),
+        ("CUDA Runtime Error at: csrc/attn/st_attn/st_attn_h100.cu:834\nunknown error", "fastvideo", 1),
         (
             (f'{HEAD}  File "/x/vllm/utils/deep_gemm.py", line 300, in fp8_paged_mqa_logits\n'
             "RuntimeError: Assertion error (csrc/apis/attention.hpp:225): Unsupported architecture"),

@@ -24,7 +24,7 @@ _REPORTS_ANOTHER = re.compile(
     r"(?i:\b(?:process(?:es)?|workers?|actors?|engine|child(?:ren)?|ranks?|servers?|replica|job|task"
     r"|scheduler|core)\b[^\n]{0,80}\b(?:died|dead|failed|failure|exited|exit ?code|terminated"
     r"|killed|crash\w*|initialization|unexpectedly|return ?code)\b"
-    r"|\bfailed to (?:start|initialize|import|load|launch)\b|\b(?:exit|return) (?:code|status)\b"
+    r"|\bfailed to (?:start|initialize|import|load|launch)\b|\b(?:exit|return) ?(?:code|status)\b"
     r"|\bsee (?:the )?(?:root cause|above|stack trace)|\blook up to see|\bnon-zero\b|\bsigquit\b)"
     r"|BrokenPipe|Broken pipe|EOFError|ConnectionReset|ConnectionRefused"
     r"|Connection (?:reset|refused|closed)|Timeout|timed out|ProcessGroup|NCCL|c10d|[Gg]loo"

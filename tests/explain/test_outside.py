@@ -128,3 +128,35 @@ def test_the_table() -> None:
     for one in table.outside:
         assert one.advice.endswith(".")
         assert all(re.compile(pattern).search("") is None for pattern in one.messages)
+
+
+def test_the_first_of_lines_that_follow_each_other(guessed: Callable[[str], Guess | None]) -> None:
+    place = 'loc("mps_matmul"("(mpsFileLoc): /a/MPSGraphUtilities.mm":43:0)): error: '
+    log = f"loading\n{place}incompatible dimensions\n{place}invalid shape\nLLVM ERROR: Failed to infer result type(s)."
+    guess = guessed(log)
+    assert guess is not None
+    assert (guess.component, guess.line) == ("metal", 2)
+
+
+def test_a_module_that_was_not_built(guessed: Callable[[str], Guess | None]) -> None:
+    log = (
+        "RuntimeError: Error building extension 'fused_adam'\n\n"
+        "ImportError: /home/me/.cache/torch_extensions/py310_cu118/fused_adam/fused_adam.so: cannot open shared object file: No such file or directory\n\n"
+        "failed (exitcode: 1) local_rank: 0 (pid: 32) of binary: /home/me/bin/python3.10"
+    )
+    guess = guessed(log)
+    assert guess is not None
+    assert (guess.component, guess.line) == ("extension-build", 1)
+
+
+def test_a_crash_at_the_exit_of_python(guessed: Callable[[str], Guess | None]) -> None:
+    log = (
+        "Unable to load any of {libcudnn_ops.so.9.1.0, libcudnn_ops.so.9, libcudnn_ops.so}\n"
+        "Traceback (most recent call last):\n"
+        '  File "<string>", line 1, in <module>\n'
+        '  File "<frozen posixpath>", line 181, in dirname\n'
+        "TypeError: expected str, bytes or os.PathLike object, not NoneType"
+    )
+    guess = guessed(log)
+    assert guess is not None
+    assert (guess.component, guess.line) == ("cudnn-library", 1)

@@ -42,7 +42,7 @@ def guessed(
             2,
         ),
         ("ValueError: This CTranslate2 package was not compiled with CUDA support", "ctranslate2", 1),
-        ("ExternalError:  Cudnn error, CUDNN_STATUS_INTERNAL_ERROR  at (/paddle/paddle/fluid/platform/device_context.h:165)", "paddle", 1),
+        ("ExternalError:  Cudnn error, CUDNN_STATUS_INTERNAL_ERROR  at (/paddle/paddle/fluid/platform/device_context.h:165)", "paddlepaddle", 1),
         (CUINIT, "tensorflow", 1),
         # The attention of another framework is a component.
         ('Traceback (most recent call last):\n  File "/a/run.py", line 3, in main\nonnxruntime.capi.onnxruntime_pybind11_state.NotImplemented: [ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Non-zero status code returned while running MultiHeadAttention node. Status Message: packed QKV format is not implemented', "onnxruntime-attention", 3),

@@ -123,7 +123,7 @@ def test_a_compiler_of_triton_that_fails_is_shown(guessed: Callable[[str], Guess
 
 def test_the_table() -> None:
     table = component_table()
-    ids = [*(one.id for one in table.component), *(one.id for one in table.outside)]
+    ids = [one.id for part in (table.component, table.outside, table.framework) for one in part]
     assert len(set(ids)) == len(ids)
     for one in table.outside:
         assert one.advice.endswith(".")

@@ -81,7 +81,7 @@ _RAISES = re.compile(r"""\s*(?:raise \w+\(|assert .*["'])""")
 #: What the setup of flash-attn prints outside a checkout, before it goes on.
 NO_GIT = re.compile(r"\s*fatal: not a git repository")
 #: How docker reports that a step of an image failed, which repeats its command.
-_STEP = re.compile(r"\bERROR: process \"")
+_STEP = re.compile(r"\bERROR: (?:failed to solve: )?process \"")
 #: The command of a process that ended.
 _COMMAND = re.compile(r"(?<!\S)['\"]?--\w")
 #: Messages that the package is absent, after which a program may go on.

@@ -44,6 +44,8 @@ def guessed(
         ("ValueError: This CTranslate2 package was not compiled with CUDA support", "ctranslate2", 1),
         ("ExternalError:  Cudnn error, CUDNN_STATUS_INTERNAL_ERROR  at (/paddle/paddle/fluid/platform/device_context.h:165)", "paddlepaddle", 1),
         (CUINIT, "tensorflow", 1),
+        ("numba.cuda.cudadrv.error.CudaSupportError: Error at driver init: Call to cuInit results in CUDA_ERROR_NO_DEVICE (100)", "numba", 1),
+        ("ImportError: CuPy failed to load libnvrtc.so.11.2: libnvrtc.so.11.2: cannot open shared object file: No such file or directory", "cupy", 1),
         # The attention of another framework is a component.
         ('Traceback (most recent call last):\n  File "/a/run.py", line 3, in main\nonnxruntime.capi.onnxruntime_pybind11_state.NotImplemented: [ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Non-zero status code returned while running MultiHeadAttention node. Status Message: packed QKV format is not implemented', "onnxruntime-attention", 3),
         ("/src/ggml/src/ggml-cuda/fattn.cu:304: fatal error: unsupported head size", "ggml-attention", 1),

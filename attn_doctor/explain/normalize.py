@@ -14,6 +14,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from attn_doctor.json_files import JsonError, decode
@@ -40,8 +41,8 @@ _RANK = re.compile(
 # "Nov 21 10:00:00 host prog[7]: ", "2025-11-21T10:00:00+0100 host prog[7]: ", and a server's
 # "ERROR 03-04 10:11:12 [core.py:700] " and torch's "E0304 10:11:12.123000 140 torch/a.py:7] "
 _TIME = re.compile(
-    r"\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d/\d\d/(?:\d{4}|\d\d) )?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
-    r"(?:Z|[+-]\d\d:?\d\d)?\]?"
+    r"\[?(?:\d{4}[-/]\d\d[-/]\d\d(?:T|,? )|\d\d/\d\d/(?:\d{4}|\d\d) )?\d\d:\d\d:\d\d"
+    r"(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d| UTC(?=\]))?\]?"
     r"(?:\s+(?:std(?:out|err) [FP]|[\da-f]{2}[OE]|[\w.-]{1,64} [\w.-]{1,64}\[\d+\]:))?(?: |$)"
     r"|\[\d{4}-\d\d-\d\d \d\d:\d\d\](?: |$)"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,64} \S{1,64}:(?: |$)"
@@ -50,12 +51,13 @@ _TIME = re.compile(
     r"|[EI]\d{3,4} \d\d:\d\d:\d\d\.\d{3,9} (?:\d+ )?[\w./\\-]{1,200}:\d+\](?: |$)"
 )
 # What follows a time in logs of Python: "- INFO - ", "- __main__ - ERROR - ",
-# "[ERROR] train.main: ", "| ERROR    | run:main:88 - "
+# "[ERROR] train.main: ", "| ERROR    | run:main:88 - ", Airflow's "{subprocess.py:93} INFO - "
 _LEVEL = re.compile(
     r"(?:- [\w.]{1,80} )?- (?:DEBUG|INFO|ERROR|CRITICAL|FATAL) -(?: [\w.]{1,80} -(?= ))?(?: |$)"
     r"|\[(?:DEBUG|INFO|ERROR|CRITICAL|FATAL)\]"
     r"(?: (?![\w.]{0,75}(?:Error|Exception|Warning):)[\w.]{1,80}:(?= |$))?(?: |$)"
     r"|\| (?:DEBUG|INFO|ERROR|CRITICAL|FATAL) {0,6}\| \S{1,120} -(?: |$)"
+    r"|\{[\w.-]{1,80}:\d{1,5}\} (?:DEBUG|INFO|ERROR|CRITICAL|FATAL) -(?: |$)"
     r"|##\[(?:error|debug|command)\]"
 )
 _FAILING = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|^E\d{3,4} |##\[error\]")
@@ -84,6 +86,11 @@ _BEGINS = re.compile(
     r'\s*(?:File "|Traceback \(|During handling|The above exception|\$ |>>> '
     r"|(?:[a-z_]\w{0,40}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Warning)\b)"
 )
+_HEADER = "Traceback (most recent call last):"
+#: The most characters that are taken for a prefix, and the most prefixes that a log can have.
+_LONGEST_PREFIX, _PREFIXES = 80, 8
+#: What changes in a prefix from line to line.
+_DIGIT = re.compile(r"\d")
 #: A line is searched in pieces of this length, each of which shares some text with the next.
 _LONGEST, _SHARED = 8000, 400
 #: Widths, in columns, at which messages are broken.
@@ -112,8 +119,8 @@ class NormalizedLog:
 
     def __init__(self, first: int, data: bytes) -> None:
         parts = _split(first, data)
-        lines = _without_common_time(
-            [line for number, text in parts for line in _clean(number, text)]
+        lines = _without_unknown_prefix(
+            _without_common_time([line for number, text in parts for line in _clean(number, text)])
         )
         steps = (number for number, text in reversed(parts) if "%|" in text and _STEP.search(text))
         self.stepped = next(steps, 0)
@@ -278,6 +285,31 @@ def _without_common_time(lines: list[LogLine]) -> list[LogLine]:
     if len(lines) > 1 and all(line.stamped for line in lines):
         return [line._replace(stamped=line.stamped - 1) for line in lines]
     return lines
+
+
+def _without_unknown_prefix(lines: list[LogLine]) -> list[LogLine]:
+    """The lines without what a collector that is not known here puts before those of a traceback.
+
+    It is before the header and before the frame below it, with other digits at most.
+    """
+    found: set[str] = set()
+    for line, below in pairwise(lines):
+        at = line.text.find(_HEADER)
+        if 0 < at <= _LONGEST_PREFIX and below.text.startswith('  File "', at):
+            prefix = _DIGIT.sub("0", line.text[:at])
+            if prefix.strip() and prefix == _DIGIT.sub("0", below.text[:at]):
+                found.add(prefix)
+    # A program has few; a hostile log could have one for each line.
+    if not 0 < len(found) <= _PREFIXES:
+        return lines
+    return [line._replace(text=_without(line.text, found)) for line in lines]
+
+
+def _without(text: str, prefixes: set[str]) -> str:
+    for one in prefixes:
+        if _DIGIT.sub("0", text[: len(one)]) == one:
+            return text[len(one) :]
+    return text
 
 
 def _pieces(line: str) -> Iterator[str]:

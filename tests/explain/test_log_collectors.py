@@ -56,6 +56,7 @@ CARRIERS: dict[str, Carrier] = {
     "grep -n": lambda log: "".join(
         f"{number}:{line}\n" for number, line in enumerate(log.rstrip("\n").split("\n"), 1)
     ),
+    "Airflow": _before("[2025-03-04, 10:11:12 UTC] {subprocess.py:93} INFO - "),
     "two launchers": _before("[default3]:[rank3]: "),
     "GitHub Actions": _before("2025-03-04T10:11:12.1234567Z ##[error]"),
     "a quoted mail": _before("> > "),

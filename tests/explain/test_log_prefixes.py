@@ -117,3 +117,15 @@ def test_an_exception_is_no_name_of_a_logger(level: str) -> None:
     assert page.text == TRACEBACK
     named = NormalizedLog(1, f"{stamp}train.main: started\n".encode())
     assert named.text.strip() == "started"
+
+
+@pytest.mark.parametrize("prefix", ["app[web.1]: ", "0|app  | ", "10:11:12.123 | ERROR   | Run - "])
+def test_an_unknown_prefix_of_a_traceback_is_left_out(prefix: str) -> None:
+    log = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\nValueError: x'
+    carried = "\n".join(prefix + line for line in log.split("\n"))
+    assert NormalizedLog(1, carried.encode()).text == log
+
+
+def test_words_before_a_traceback_are_no_prefix() -> None:
+    log = 'ERROR: Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: x'
+    assert NormalizedLog(1, log.encode()).text == log

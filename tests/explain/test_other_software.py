@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from attn_doctor.explain.engine import explain
 from attn_doctor.explain.explanation import Explanation
+from attn_doctor.rulebook import library
 
 Explain = Callable[..., Explanation]
 WriteRule = Callable[..., None]
@@ -134,3 +136,11 @@ def test_a_symptom_can_ask_for_the_frame_that_raised(
     rule("torch/b", "torch-cpu-only", "bad head size'''\nframe = '''sage/core.* fwd")
     traceback = f"Traceback (most recent call last):\n{log}" if "File" in log else log
     assert bool(explained(traceback).matches) == found
+
+
+@pytest.mark.parametrize("place", ["bitsandbytes/functional.py", "gsplat/cuda/_wrapper.py"])
+def test_kernels_of_other_packages_are_not_those_of_torch(place: str) -> None:
+    message = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
+    log = traceback(TRAIN, (f"{SITE}/{place}", "run(x)"), message=message)
+    found = explain([], library.load(), texts=[log])
+    assert "torch/lacks-gpu-arch" not in [match.rule for match in found.matches]

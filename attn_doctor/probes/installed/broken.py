@@ -26,8 +26,8 @@ _ENTRIES = {
     "sageattention": ("",),
     "torchao": ("",),
 }
-#: They are asked one after another: frameworks import what is in the first group.
-_GROUPS = (("sageattention", "torchao"), ("diffusers", "transformers", "accelerate"))
+#: They are asked one after another: frameworks import what is in the first groups.
+_GROUPS = (("sageattention",), ("torchao",), ("diffusers", "transformers", "accelerate"))
 #: Packages whose import fails if their library does not load, and what it raises. Others continue,
 #: or import the library as a module.
 _BY_LIBRARY: dict[str, Raised] = {"torchvision": "runtime", "torchaudio": "os"}
@@ -62,8 +62,9 @@ def _in_doubt(facts: Facts, field: str, why: str) -> Facts:
 
 def _followed(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> Facts:
     asked = [one for one in fields if _may_be_imported(getattr(facts, one))]
-    failing = [*_failing(host, site, facts, fields)] if asked else []
     outdating = [one for one in _TAKING if _for_other_torch(getattr(facts, one), facts)]
+    # torchao imports nothing else that fails.
+    failing = [*_failing(host, site, facts, fields)] if asked and fields != ("torchao",) else []
     if not failing and not outdating:
         return facts
     from attn_doctor.probes.installed.reach import Reach

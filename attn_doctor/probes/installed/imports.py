@@ -30,6 +30,7 @@ from attn_doctor.probes.installed.requirement_graph import (
     unmet,
 )
 from attn_doctor.probes.installed.sources import Sources, absolute, parents
+from attn_doctor.probes.installed.undeclared import CAUGHT, LATER, LOST, UNDECLARED
 from attn_doctor.probes.installed.version_checks import failing
 from attn_doctor.requirement import normal_name
 
@@ -38,62 +39,6 @@ _ENTRIES = {
     "diffusers": ("diffusers.models.attention_dispatch", "diffusers.models.attention_processor"),
     "transformers": ("transformers.modeling_utils",),
 }
-#: Modules that releases import without requiring them: distribution → modules that import one,
-#: the name, and the requirement that has it. accelerate 0.20 imports pkg_resources, which left
-#: setuptools with 82. bitsandbytes up to 0.44 imports triton.ops, which left Triton with 3.2, where
-#: Triton is installed; another Triton would not fit torch. Triton before 3.3 imports setuptools;
-#: without it torch takes Triton for absent. `triton/needs-setuptools` reports that. diffusers 0.27
-#: imports a function that huggingface-hub lost with 0.26. transformers 4.57 uses a class that
-#: torchao 0.7 lacks and 0.9 has, and imports more from torchao 0.14 on.
-_UNDECLARED = {
-    "accelerate": (("accelerate.utils.torch_xla",), "pkg_resources", "setuptools<81"),
-    "bitsandbytes": (
-        ("bitsandbytes.triton.int8_matmul_mixed_dequantize",),
-        "triton.ops",
-        "bitsandbytes>=0.45",
-    ),
-    "diffusers": (
-        ("diffusers.utils.dynamic_modules_utils",),
-        "huggingface_hub:cached_download",
-        "huggingface-hub<0.26",
-    ),
-    "transformers": (
-        ("transformers.quantizers.quantizer_torchao",),
-        "torchao.quantization:Float8WeightOnlyConfig",
-        "torchao<0.14,>=0.9",
-    ),
-    "triton": (("triton.runtime.build", "triton.common.build"), "setuptools", ""),
-}
-#: The same for names that a package imports after what is looked at here: Diffusers' pipelines,
-#: and PEFT, which they import where it is installed. Each was seen to fail: Diffusers 0.33.1 beside
-#: Transformers 5.17 and Diffusers 0.42.1 beside PEFT 0.14.0, PEFT 0.21.2 beside Accelerate 0.30.1
-#: and PEFT 0.17.0 beside Transformers 5.17, for which PEFT itself has to be newer. Transformers
-#: 4.40 lacks the last name.
-_LATER = {
-    "diffusers": (
-        (
-            ("diffusers.pipelines.pipeline_loading_utils",),
-            "transformers.utils:FLAX_WEIGHTS_NAME",
-            "transformers<5",
-        ),
-        (
-            ("diffusers.hooks.layerwise_casting",),
-            "peft.helpers:disable_input_dtype_casting",
-            "peft>=0.18",
-        ),
-    ),
-    "peft": (
-        (
-            ("peft.utils.loftq_utils",),
-            "accelerate.utils.memory:clear_device_cache",
-            "accelerate>=0.34",
-        ),
-        (("peft.peft_model",), "transformers:HybridCache", "peft>=0.18"),
-        (("peft.peft_model",), "transformers:EncoderDecoderCache", "transformers>=4.46"),
-    ),
-}
-#: Names that a package lost: those that are not in the release that another package needs newer.
-_LOST = {"transformers:HybridCache": "transformers<5"}
 #: What a module of a framework imports if it is installed: the module, and the distribution.
 _IF_INSTALLED = {
     "transformers": ("transformers.generation.candidate_generator", "scikit-learn"),
@@ -194,10 +139,12 @@ class Imports:
         self._undeclared = {
             one.name: found
             for one in known
-            if (found := self._fails_undeclared(_UNDECLARED.get(one.name)))
+            if (found := self._fails_undeclared(UNDECLARED.get(one.name)))
         }
         if "triton" in self._undeclared:
             self._other_triton = ""
+        #: torch before 2.3 is compiled for NumPy 1.
+        self._numpy_1 = torch is not None and _before(torch.version, 2, 3)
         #: Distribution → what its import tests and does not find, each with the installed version.
         self._checked = {
             one.name: checked
@@ -242,7 +189,8 @@ class Imports:
         with self._lock:
             for step in self._steps(root, module) if self._unfit else ():
                 one = self._unfit.get(step.module)
-                if one is not None and not self._serves(step.module, step.by):
+                older = one is not None and _much_older(one)
+                if one is not None and (older or not self._serves(step.module, step.by)):
                     name = name_of(one.needs or "")
                     return (
                         f"{step.by} imports {name} {one.installed}, and {one.package} requires "
@@ -295,7 +243,7 @@ class Imports:
 
     def later(self, root: str) -> str:
         """Return why what `root` imports on demand fails; empty if nothing is seen."""
-        failures = map(self._fails_undeclared, _LATER.get(root, ()))
+        failures = map(self._fails_undeclared, LATER.get(root, ()))
         return next((failure[0] for failure in failures if failure is not None), "")
 
     def _fails_undeclared(
@@ -307,15 +255,16 @@ class Imports:
         if function:
             found = self._lacks_function(modules[0], name, function)
             return (found, requirement) if found else None
-        parent = name.rpartition(".")[0]
+        parent = name.partition(".")[0] if "." in name else ""
         for path in filter(None, map(self._file, modules)):
             text = self._host.try_read(path)
-            if not re.search(rf"(?m)^\s*(?:import|from) {re.escape(name)}\b", text):
+            imported = rf"(?m)^\s*(?:import|from) {re.escape(name)}\b"
+            if not re.search(imported, text) or re.search(CAUGHT, text):
                 continue
             if parent and not self._file(parent):
                 return None
             if self._file(name):
-                return self._fails_undeclared(_UNDECLARED.get(parent))
+                return self._fails_undeclared(UNDECLARED.get(parent))
             return f"{self._short(path)} imports {name}, which is not installed", requirement
         return None
 
@@ -327,7 +276,10 @@ class Imports:
         path, own = self._file(module), self._file(package)
         if not own or not self._imports_name(path, package, function):
             return ""
-        if re.search(rf"\b{function}\b", self._host.try_read(own, 1 << 20)):
+        text = self._host.try_read(own, 1 << 20)
+        # Transformers from 4.49 on finds its models by their folders.
+        listed = "define_import_structure" in text and function.endswith("Config")
+        if listed or re.search(rf"\b{function}\b", text):
             return ""
         return (
             f"{self._short(path)} imports {function} from {package}, and this {package} has no such"
@@ -337,7 +289,7 @@ class Imports:
     def _imports_name(self, path: str, package: str, function: str) -> bool:
         """Whether the file imports the name, whatever release of `package` is installed."""
         text = self._host.try_read(path) if path else ""
-        imported = rf"(?: {{4}})?from {package} import [^\n]*\b{function}\b"
+        imported = rf"(?: {{4}})?from {package} import (?:\([^)]*|[^\n]*)\b{function}\b"
         if not re.search(rf"(?m)^(?:{imported}| {{0,8}}{package}\.{function}\b)", text):
             return False
         # Diffusers before 0.40 asks first whether PEFT is newer than 0.14.
@@ -346,30 +298,34 @@ class Imports:
 
     def bounds(self) -> Iterator[tuple[str, str]]:
         """Yield what packages need of others without declaring it: package, requirement."""
+        if self._numpy_1:
+            yield "torch", "numpy<2"
         for root in self._roots:
-            declared = _UNDECLARED.get(root.name)
+            declared = UNDECLARED.get(root.name)
             for modules, name, requirement in (
                 *((declared,) if declared else ()),
-                *_LATER.get(root.name, ()),
+                *LATER.get(root.name, ()),
             ):
                 package, _, function = name.partition(":")
                 if name_of(requirement) == root.name:
-                    requirement = _LOST.get(name, "")
+                    requirement = LOST.get(name, "")
                 path = self._file(modules[0])
                 if requirement and function and self._imports_name(path, package, function):
                     yield root.name, requirement
 
     def _undeclared_requirements(self) -> Iterator[UnmetRequirement]:
         found = [
-            (_UNDECLARED[package][1].partition(".")[0] if name_of(one) == package else package, one)
+            (UNDECLARED[package][1].partition(".")[0] if name_of(one) == package else package, one)
             for package, (_, one) in self._undeclared.items()
         ]
         for root in self._roots:
-            for undeclared in _LATER.get(root.name, ()):
+            for undeclared in LATER.get(root.name, ()):
                 failure = self._fails_undeclared(undeclared)
                 package, _, _ = undeclared[1].partition(":")
                 itself = name_of(undeclared[2]) == root.name
                 found += [(package if itself else root.name, undeclared[2])] if failure else []
+        numpy = self._site.distributions.get("numpy") if self._numpy_1 else None
+        found += [("torch", "numpy<2")] if numpy and not _before(numpy.version, 2) else []
         # The metadata require the others.
         found += [
             (package, needs)
@@ -483,3 +439,19 @@ class Imports:
         for _, first, name, second in re.findall(_EITHER, text) if self._other_triton else ():
             if self._triton_lacks_name(first, name) and self._triton_lacks_name(second, name):
                 yield f"{second}:{name}"
+
+
+def _much_older(one: UnmetRequirement) -> bool:
+    """Whether the first number of the installed version is lower than that of the required one.
+
+    Its names may then mean something else: kernels 0.17.2 fails with huggingface-hub 0.36, which
+    has all that it imports.
+    """
+    least = re.search(r">=?\s*(\d+)", one.needs or "")
+    return least is not None and _before(one.installed or "", int(least[1]))
+
+
+def _before(version: str, *release: int) -> bool:
+    """Whether a version is older than a release; false if it cannot be read."""
+    numbers = re.match(r"\d+(?:\.\d+)*", version)
+    return numbers is not None and tuple(map(int, numbers[0].split("."))) < release

@@ -446,6 +446,57 @@ def test_a_name_that_pipelines_import(environment: Environment) -> None:
     assert environment.imports("diffusers").unmet == ()
 
 
+def test_a_model_that_pipelines_import(environment: Environment) -> None:
+    """Diffusers 0.38 imports a model of Transformers 4.48; newer releases list none."""
+    source = "from transformers import (\n    Dinov2WithRegistersConfig,\n)\n"
+    files = {"models/__init__": "", "models/autoencoders/__init__": ""}
+    environment.install(
+        "diffusers", init="", **files, **{"models/autoencoders/autoencoder_rae": source}
+    )
+    environment.install("transformers", init="Cache = 1\n", version="4.46.3")
+    assert [one.needs for one in environment.imports("diffusers").unmet] == ["transformers>=4.48"]
+    file = environment.site / "transformers" / "__init__.py"
+    file.write_text("define_import_structure(__file__)\n")
+    assert environment.imports("diffusers").unmet == ()
+
+
+@pytest.mark.parametrize(("first", "needs"), [("", ["torchao<0.16"]), ("logger = 1\n", [])])
+def test_a_module_whose_absence_is_caught(
+    environment: Environment, first: str, needs: list[str]
+) -> None:
+    """Diffusers up to 0.36 catches it with a logger that it does not have yet."""
+    source = (
+        f"{first}def _update_torch_safe_globals():\n"
+        "    from torchao.dtypes.uintx.uint4_layout import UInt4Tensor\n"
+        "if True:\n    _update_torch_safe_globals()\n"
+    )
+    files = {"quantizers/__init__": "", "quantizers/torchao/__init__": ""}
+    environment.install(
+        "diffusers", init="", **files, **{"quantizers/torchao/torchao_quantizer": source}
+    )
+    environment.install("torchao", init="", version="0.18.0")
+    assert [one.needs for one in environment.imports("diffusers").unmet] == needs
+
+
+@pytest.mark.parametrize(
+    ("torch", "numpy", "needs"),
+    [("2.2.2+cu121", "2.1.3", ["numpy<2"]), ("2.2.2", "1.26.4", []), ("2.3.0", "2.1.3", [])],
+)
+def test_a_torch_compiled_for_numpy_1(
+    environment: Environment, torch: str, numpy: str, needs: list[str]
+) -> None:
+    environment.install("torch", init="", version=torch)
+    environment.install("numpy", init="", version=numpy)
+    assert [one.needs for one in environment.imports("torch").unmet] == needs
+
+
+def test_a_requirement_that_is_much_older_is_in_doubt(environment: Environment) -> None:
+    """kernels 0.17.2 fails with huggingface-hub 0.36, which has all that it imports."""
+    environment.install("hub", init="strict = 1\n", version="0.36.2")
+    environment.install("top", "hub>=1.10", init="from hub import strict")
+    assert environment.imports("top").doubt("top", "top")
+
+
 def test_a_package_that_is_too_old_for_what_it_imports(environment: Environment) -> None:
     """PEFT 0.17 imports a name that Transformers 5 lacks; Diffusers 0.42 asks 0.14 for another."""
     source = "from transformers import Cache, HybridCache\n"

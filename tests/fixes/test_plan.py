@@ -647,7 +647,13 @@ def test_a_command_that_only_one_may_run() -> None:
         (_fix(manual="x"), "manual", False),
         (_fix("ldconfig"), "command", False),
         (_fix("pip install a", "ldconfig"), "command", False),
-        (_fix("rm -r /venv/lib/a-1.dist-info", "pip install a"), "command", True),
+        # A Windows has no folder of this name.
+        pytest.param(
+            _fix("rm -r /venv/lib/a-1.dist-info", "pip install a"),
+            "command",
+            True,
+            marks=pytest.mark.posix,
+        ),
         (_fix("rm -r /venv/lib/a-1.dist-info"), "command", False),
         (_fix("rm -r /venv/lib/a", "pip install a"), "command", False),
         (_fix("rm -r /usr/lib/a-1.dist-info", "pip install a"), "command", False),

@@ -40,7 +40,7 @@ _REPORTED = re.compile(
 _MESSAGE_OF = re.compile(r"\s*(?:- \*\*Exception|Error) Message:")
 #: A line that reports a failure, and does not only mention one.
 _REPORTS = (
-    r"(?<!except )\b[A-Z]\w*(?:Error|Exception)\b ?:"
+    r"(?<!except )\b(?:[A-Z]\w*(?:Error|Exception)|StopIteration)\b ?:"
     r"|(?:(?:^Error|\b(?:error|ERROR|fatal|FATAL)\b) {0,3}:|\[(?:ERROR|FATAL)\])(?!\s*$)"
     r"|[Cc]annot import name '|[Aa]ssertion\b.*failed|failed assertion|\bFailed to compile\b"
     r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|\bException raised from \w"

@@ -979,6 +979,7 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
         ("Triton throws either `IndexError: map::at` or nothing", "triton", 1),
         ("ImportError: Error importing triangle_multiplicative_update from cuequivariance_ops_torch.", "cuequivariance", 1),
         ("[aiter] failed jit build [module_aiter_core]", "aiter", 1),
+        ("StopIteration: Could not find libtransformer_engine.so", "transformer-engine", 1),
         (
             (f'{HEAD}  File "{SITE}/vllm/model_executor/layers/quantization/kv_cache.py", line 9, in f\n'
             "AttributeError: 'Attention' object has no attribute 'q_scale'."),

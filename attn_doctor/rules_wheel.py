@@ -124,12 +124,10 @@ def stage(wheel: Path, folder: Path) -> Staged:
     from attn_doctor.backends import catalogue_files
     from attn_doctor.backends.catalogue import INDEX
 
-    index = library.build_index(folder)
-    backends = catalogue_files.build_index(folder)
-    (folder / library.INDEX).write_bytes(index)
-    (folder / INDEX).write_bytes(backends)
+    (folder / library.INDEX).write_bytes(library.build_index(folder))
+    (folder / INDEX).write_bytes(catalogue_files.build_index(folder))
     tables = library.read_tables(folder)
-    count = len(library.Index(index).rules())
+    count = len(library.Index(str(folder / library.INDEX)).rules())
     return Staged(folder, release, count, str(tables["releases"]["checked"]))
 
 

@@ -62,6 +62,15 @@ def built_index() -> bytes:
 
 
 @cache
+def read_index() -> library.Index:
+    """The same, read from a file."""
+    folder = Path(tempfile.mkdtemp(prefix="attn-doctor-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / library.INDEX).write_bytes(built_index())
+    return library.Index(str(folder / library.INDEX))
+
+
+@cache
 def whole_rules() -> tuple[WrittenRule, ...]:
     """All rules with their examples and claims, which an index does not hold."""
     return read_folder(library.folder())

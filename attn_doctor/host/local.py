@@ -16,7 +16,7 @@ from typing import Any
 
 from attn_doctor import processes
 from attn_doctor.errors import OwnershipError
-from attn_doctor.files import open_binary, read_bytes, read_text
+from attn_doctor.files import open_binary, read_bytes, read_lines, read_text
 from attn_doctor.host import Host, stat_kind
 from attn_doctor.json_files import JsonError, decode
 from attn_doctor.logger import Logger
@@ -48,7 +48,12 @@ def _head(path: str, limit: int) -> str:
 def _grep(path: str, needles: Sequence[str], limit: int) -> list[str]:
     """Return the lines with one of `needles` in the first `limit` bytes of a file."""
     wanted = [needle.encode() for needle in needles]
-    text = read_bytes(path, limit, cut=True)
+    lines = (line for text in read_lines(path, limit) for line in _with_one(text, wanted))
+    return [line.decode("utf-8", "replace") for line in lines]
+
+
+def _with_one(text: bytes, wanted: Sequence[bytes]) -> list[bytes]:
+    """Return the lines of a text with one of `wanted`, in order."""
     # Searched as a whole: a header of CUDA has 24,000 lines.
     blocks: dict[int, bytes] = {}
     for needle in wanted:
@@ -58,11 +63,7 @@ def _grep(path: str, needles: Sequence[str], limit: int) -> list[str]:
             blocks[start] = text[start : end if end >= 0 else None]
             at = text.find(needle, end) if end >= 0 else -1
     lines = (line for start in sorted(blocks) for line in blocks[start].splitlines())
-    return [
-        line.decode("utf-8", "replace")
-        for line in lines
-        if any(needle in line for needle in wanted)
-    ]
+    return [line for line in lines if any(needle in line for needle in wanted)]
 
 
 def _stat(path: str) -> dict[str, Any]:
@@ -96,58 +97,65 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
     """
     end = time.monotonic() + seconds
     site, name = os.path.split(info)
-    record = read_text(os.path.join(info, "RECORD"), _RECORD, cut=True)
-    found = []
+    found: list[tuple[str, int]] = []
+    first = {".so": "", ".pyd": ""}
     folders: dict[str, bool] = {}
-    for path, size in _recorded(record, nvidia=name.startswith("nvidia")):
-        if time.monotonic() > end:
-            break
-        place = f"{site}{os.sep}{path}"
-        folder = path.rpartition("/")[0]
-        if folder not in folders:
-            # Python lists a folder before it imports from it.
-            whole = os.path.dirname(place)
-            folders[folder] = os.access(whole, os.R_OK | os.X_OK) or not os.path.exists(whole)
-        readable = folders[folder]
-        try:
-            seen = os.stat(place)
-            have = seen.st_size
-            # Most files may be read by everybody: no need to ask.
-            readable = readable and (seen.st_mode & 0o444 == 0o444 or os.access(place, os.R_OK))
-        except (FileNotFoundError, NotADirectoryError):
-            have = -1
-        except PermissionError:
-            have = -4
-        except (OSError, ValueError):  # a name may hold a NUL
-            continue
-        if have == -4 or (have >= 0 and not readable):
-            found.append((path, -4))
-        elif have != size:
-            found.append((path, have if have < size else -3))
-        elif not path.endswith(".py") and (others := _made_for_others(place)):
-            found.append((path, others))
-    return [*found, *_of_windows(record), *_of_musl(info, record)]
+    for lines in read_lines(os.path.join(info, "RECORD"), _RECORD):
+        record = lines.decode("utf-8", "replace")
+        first = {ending: one or _first(record, ending) for ending, one in first.items()}
+        for path, size in _recorded(record, nvidia=name.startswith("nvidia")):
+            if time.monotonic() > end:
+                break
+            have = _differs(site, path, size, folders)
+            if have is not None:
+                found.append((path, have))
+    if os.name != "nt" and first[".pyd"] and not first[".so"]:
+        found.append((first[".pyd"], -5))
+    elif first[".so"] and _is_of_musl(info):
+        found.append((first[".so"], -5))
+    return found
 
 
-def _of_windows(record: str) -> list[tuple[str, int]]:
-    """Return a compiled module for Windows, where the RECORD lists none for this system."""
-    module = "" if os.name == "nt" or ".so," in record else _first(record, ".pyd")
-    return [(module, -5)] if module else []
+def _differs(site: str, path: str, size: int, folders: dict[str, bool]) -> int | None:
+    """Return what `_changed_files` says of a file in the folder `site`; None if it is as recorded.
+
+    `folders`: folder → whether it can be listed, as far as that is known.
+    """
+    place = f"{site}{os.sep}{path}"
+    folder = path.rpartition("/")[0]
+    if folder not in folders:
+        # Python lists a folder before it imports from it.
+        whole = os.path.dirname(place)
+        folders[folder] = os.access(whole, os.R_OK | os.X_OK) or not os.path.exists(whole)
+    try:
+        seen = os.stat(place)
+        have = seen.st_size
+        # Most files may be read by everybody: no need to ask.
+        public = seen.st_mode & 0o444 == 0o444
+        if not (folders[folder] and (public or os.access(place, os.R_OK))):
+            return -4
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+    except PermissionError:
+        return -4
+    except (OSError, ValueError):  # a name may hold a NUL
+        return None
+    if have != size:
+        return have if have < size else -3
+    return (not path.endswith(".py") and _made_for_others(place)) or None
 
 
-def _of_musl(info: str, record: str) -> list[tuple[str, int]]:
-    """Return a compiled module of a wheel for musl, where only the GNU C library is there."""
-    module = _first(record, ".so") if sys.platform == "linux" else ""
-    if not module:
-        return []
+def _is_of_musl(info: str) -> bool:
+    """Whether a wheel with compiled modules is for musl, and only the GNU C library is here."""
+    if sys.platform != "linux":
+        return False
     try:
         wheel = read_text(os.path.join(info, "WHEEL"), 1 << 14, cut=True)
         here = any(name.startswith("ld-musl-") for name in os.listdir("/lib"))
     except OSError:
-        return []
+        return False
     tags = [line for line in wheel.splitlines() if line.startswith("Tag: ")]
-    others = tags and all("-musllinux_" in one for one in tags)
-    return [(module, -5)] if others and not here else []
+    return bool(tags) and all("-musllinux_" in one for one in tags) and not here
 
 
 def _first(record: str, ending: str) -> str:

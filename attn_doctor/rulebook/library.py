@@ -2,8 +2,8 @@
 
 A wheel carries `attn_doctor/_rules/index.jsonl`, one file with every rule parsed and every table,
 so that starting up does not read hundreds of TOML files. Each line is decoded on demand: the rules
-with conditions, the words of each, what only logs need, and each table. An editable install or a
-checkout reads `rules/` itself.
+with conditions, the words of each, what only logs need, and each table. What a check does not need
+stands at the end, two thirds of it. An editable install or a checkout reads `rules/` itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.errors import RuleError
-from attn_doctor.files import DATA, read_bytes
+from attn_doctor.files import open_binary
 from attn_doctor.findings import Advisory
 from attn_doctor.rulebook import updates
 from attn_doctor.rulebook.conditions import Condition
@@ -32,43 +32,73 @@ INDEX = "index.jsonl"
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
+#: Lines at the end of the index: what logs and `--config` need, and what a check rarely does.
+_LATER = ("reading", "components", "formats", "pipelines", "presets", "settings")
+
+
 class Index:
-    """The prebuilt index: each line is an object with one key.
+    """The prebuilt index: the size of its first part, then lines that are objects with one key.
 
     `with_conditions` are the rules with conditions, as far as verdicts need them; the id of such a
     rule is a `_Words`; `reading` is a `_Reading`; each other key is the name of a table.
+    Raises `FileNotFoundError` if there is no file at `path`.
     """
 
-    def __init__(self, content: bytes) -> None:
-        lines: dict[str, memoryview] = {}
-        whole = memoryview(content)
-        start = 0
-        while start < len(content):
-            # {"torch":{…}}; `find` is ten times as fast as `splitlines`.
-            name, end = content.index(b'"', start + 2), content.find(b"\n", start)
-            end = end if end >= 0 else len(content)
-            lines[content[start + 2 : name].decode()] = whole[name + 2 : end - 1]
-            start = end + 1
-        self._reading = lines.pop("reading")
+    def __init__(self, path: str) -> None:
+        with open_binary(path) as file:
+            size = int(file.readline())
+            start, first = file.tell(), file.read(size)
+        self._lines = lines = _Lines(first, path, start + size)
         self.bare: tuple[Rule, ...] = msgspec.json.decode(
-            lines.pop("with_conditions"), type=tuple[Rule, ...]
+            lines["with_conditions"], type=tuple[Rule, ...]
         )
-        self._words = {rule.id: lines.pop(rule.id) for rule in self.bare}
-        self.tables: Mapping[str, Any] = _Tables(lines)
+        self.tables: Mapping[str, Any] = _Tables(lines, self.bare)
 
     def whole(self, rule: Rule) -> Rule:
         """A rule of `bare` with its words, but without its symptoms; any other as it is."""
         if rule.evidence:
             return rule
-        return _with_words(rule, msgspec.json.decode(self._words[rule.id], type=_Words))
+        return _with_words(rule, msgspec.json.decode(self._lines[rule.id], type=_Words))
 
     def rules(self) -> tuple[Rule, ...]:
         """All rules, in the order of their ids."""
-        reading = msgspec.json.decode(self._reading, type=_Reading)
+        reading = msgspec.json.decode(self._lines["reading"], type=_Reading)
         known = {rule.id: rule for rule in (*map(self.whole, self.bare), *reading.rules)}
         for id, (symptoms, ways) in reading.symptoms.items():
             known[id] = replace(known[id], symptoms=symptoms, symptom_ways=ways)
         return tuple(known[id] for id in reading.order)
+
+
+class _Lines:
+    """What follows the key of each line of an index. The second part is read when it is needed."""
+
+    def __init__(self, first: bytes, path: str, start: int) -> None:
+        self._path, self._start = path, start
+        self._known = _by_key(first)
+
+    def __getitem__(self, key: str) -> memoryview:
+        return self._known[key] if key in self._known else self.all()[key]
+
+    def all(self) -> Mapping[str, memoryview]:
+        """All lines."""
+        if self._path:
+            with open_binary(self._path) as file:
+                file.seek(self._start)
+                self._known.update(_by_key(file.read()))
+            self._path = ""
+        return self._known
+
+
+def _by_key(content: bytes) -> dict[str, memoryview]:
+    lines: dict[str, memoryview] = {}
+    whole = memoryview(content)
+    start = 0
+    while start < len(content):
+        # {"torch":{…}}; `find` is ten times as fast as `splitlines`.
+        name, end = content.index(b'"', start + 2), content.find(b"\n", start)
+        lines[content[start + 2 : name].decode()] = whole[name + 2 : end - 1]
+        start = end + 1
+    return lines
 
 
 class _Words(Struct, frozen=True, omit_defaults=True):
@@ -98,20 +128,21 @@ class _Reading(Struct):
 class _Tables(Mapping[str, Any]):
     """Tables that are decoded when they are asked for."""
 
-    def __init__(self, raw: Mapping[str, memoryview]) -> None:
-        self._raw = raw
+    def __init__(self, lines: _Lines, rules: Sequence[Rule]) -> None:
+        self._lines, self._rules = lines, rules
         self._decoded: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._decoded:
-            self._decoded[name] = msgspec.json.decode(self._raw[name])
+            self._decoded[name] = msgspec.json.decode(self._lines[name])
         return self._decoded[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._raw)
+        others = {"with_conditions", "reading", *(rule.id for rule in self._rules)}
+        return (name for name in self._lines.all() if name not in others)
 
     def __len__(self) -> int:
-        return len(self._raw)
+        return sum(1 for _ in self)
 
 
 def folder() -> Path:
@@ -202,7 +233,7 @@ def read_tables(rules: Path) -> dict[str, Any]:
 def _index() -> Index | None:
     path = os.path.join(folder(), INDEX)
     try:
-        return Index(read_bytes(path, DATA))
+        return Index(path)
     except FileNotFoundError:
         return None
 
@@ -224,7 +255,13 @@ def build_index(rules: Path) -> bytes:
         order=tuple(rule.id for rule in used),
     )
     parts = {"with_conditions": bare, **words, "reading": reading, **read_tables(rules)}
-    return b"\n".join(msgspec.json.encode({name: part}) for name, part in parts.items())
+    later = {name: parts.pop(name) for name in _LATER}
+    first = _as_lines(parts)
+    return b"%d\n" % len(first) + first + _as_lines(later)
+
+
+def _as_lines(parts: Mapping[str, Any]) -> bytes:
+    return b"".join(msgspec.json.encode({name: part}) + b"\n" for name, part in parts.items())
 
 
 def _as_used(rule: Rule) -> Rule:

@@ -14,7 +14,7 @@ import pytest
 from attn_doctor import __main__
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.library import folder
-from tests.command import installed
+from tests.command import installed, read_index
 
 MACHINES = Path(__file__).parents[1] / "machines"
 H200 = str(MACHINES / "h200-torch-2.11-cu130" / "facts.json")
@@ -32,7 +32,7 @@ class Done(NamedTuple):
 @pytest.fixture(scope="module")
 def index() -> Any:
     """The prebuilt index, as a wheel has it; reading the rule files each time would take long."""
-    return library.Index(library.build_index(folder()))
+    return read_index()
 
 
 #: The fixtures of the test that runs.

@@ -15,10 +15,9 @@ from attn_doctor.render.rules.text import rule_text
 from attn_doctor.render.terminal import Terminal
 from attn_doctor.rulebook.conditions import parse
 from attn_doctor.rulebook.fact_catalogue import Fact, catalogue
-from attn_doctor.rulebook.library import Index
 from attn_doctor.rulebook.rule import FixFile, Group, Rule, Symptom
 from attn_doctor.rulebook.texts import commands, line, phrase
-from tests.command import built_index, whole_rules
+from tests.command import read_index, whole_rules
 
 FACTS: dict[str, Fact] = catalogue()
 
@@ -139,7 +138,7 @@ def test_every_rule_has_a_page_that_fits() -> None:
 
 def test_the_page_is_the_same_from_the_index() -> None:
     """The wheel's index leaves the examples out; no page may need them."""
-    packed = Index(built_index()).rules()
+    packed = read_index().rules()
     assert [rule_text(rule, Terminal()) for rule in packed] == [
         rule_text(rule, Terminal()) for rule in whole_rules()
     ]

@@ -12,14 +12,13 @@ from attn_doctor.errors import RuleError
 from attn_doctor.findings import Verdict
 from attn_doctor.rulebook.evaluate import evaluate_rule, evaluate_rules
 from attn_doctor.rulebook.library import (
-    Index,
     folder,
     read_tables,
     required_sets,
 )
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.rule_files import example_facts, read_folder, read_rule, rule_paths
-from tests.command import built_index, whole_rules
+from tests.command import read_index, whole_rules
 
 GOOD = """\
 schema   = 1
@@ -57,7 +56,7 @@ gpus = [{ sm = 89 }]
 
 
 def test_the_index_holds_the_same_rules_without_their_examples() -> None:
-    index = Index(built_index())
+    index = read_index()
     rules = whole_rules()
     for packed, rule in zip(index.rules(), rules, strict=True):
         assert type(packed) is Rule
@@ -71,7 +70,7 @@ def test_the_index_holds_the_same_rules_without_their_examples() -> None:
 
 
 def test_rules_from_the_index_find_the_same_as_those_from_the_files() -> None:
-    index = Index(built_index())
+    index = read_index()
     packed = {rule.id: rule for rule in index.rules()}
     bare = {rule.id: rule for rule in index.bare}
     seen = set()

@@ -22,12 +22,12 @@ from attn_doctor.backends.attention_call import MASKS, PHASES, AttentionCall
 from attn_doctor.backends.catalogue import find_name, load
 from attn_doctor.backends.matrix import framework_of, matrix
 from attn_doctor.backends.readiness import Answer, Matrix, Readiness
-from attn_doctor.backends.required import PREFIX
-from attn_doctor.diagnosis import CheckRequest, facts_of
+from attn_doctor.diagnosis import CheckRequest
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.examination import facts_of
 from attn_doctor.explain.explanation import Explanation, Guess, RankedCause
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Diagnosis, Finding, Severity
+from attn_doctor.findings import REQUIRED, Diagnosis, Finding, Severity
 from attn_doctor.host.local import LocalHost
 from attn_doctor.render.edge import safe
 from attn_doctor.render.terminal import Terminal
@@ -299,7 +299,7 @@ def assert_backend(
         configs=(),
     )
     found = diagnoses.diagnose(request).diagnosis
-    unready = [one for one in found.problems if one.rule.startswith(PREFIX)]
+    unready = [one for one in found.problems if one.rule.startswith(REQUIRED)]
     if unready:
         from attn_doctor.render.findings.plain import details, headline
 

@@ -154,6 +154,10 @@ class Finding(Struct, frozen=True, kw_only=True):
     """The line of a file that is at fault; None for a problem of the machine."""
 
 
+#: The rule id of a finding about a backend that must be ready: this, and the backend's name.
+REQUIRED = "required/"
+
+
 class Diagnosis(Struct, frozen=True, kw_only=True):
     """Facts and all findings about them, problems first, root causes before consequences."""
 
@@ -169,6 +173,11 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         return tuple(
             one for one in self.findings if one.verdict is Verdict.PROBLEM and not one.suppressed
         )
+
+    @property
+    def unready(self) -> bool:
+        """A backend that must be ready is not, and no policy accepts that."""
+        return any(one.rule.startswith(REQUIRED) for one in self.problems)
 
     @property
     def suppressed(self) -> tuple[Finding, ...]:

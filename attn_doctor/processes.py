@@ -18,8 +18,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import IO, Any
 
@@ -269,6 +269,7 @@ def run(
     grace: float = GRACE,
     as_owner: bool = False,
     by_work: bool = False,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Ended:
     """Run `argv` to its end, or to the limit of `seconds`. Never raises `OSError`.
 
@@ -279,7 +280,8 @@ def run(
     output that are kept from the beginning and from the end. `grace`: seconds to wait for a killed
     process, and for the output of one that has ended while a grandchild still holds the pipe.
     `as_owner`: as for `Running`. `by_work`: on a loaded machine it may take up to `SLOWED` times as
-    long, while it is busy and has not used `seconds` of processor time.
+    long, while it is busy and has not used `seconds` of processor time. `meanwhile`: called once
+    while it runs.
     """
     try:
         running = Running(
@@ -291,11 +293,12 @@ def run(
         drains = [_Drain(pipe, on_line, head, tail) for pipe in (running.out, running.err) if pipe]
         if stdin is not None:
             threading.Thread(target=_feed, args=(running.stdin, stdin), daemon=True).start()
-        _awaited.add(running.pid)
-        code = running.wait(seconds)
-        if code is None and by_work:
-            code = _busy_until(running, seconds)
-        _awaited.discard(running.pid)
+        if meanwhile is not None:
+            meanwhile()
+        with awaited(running.pid):
+            code = running.wait(seconds)
+            if code is None and by_work:
+                code = _busy_until(running, seconds)
         timed_out = code is None
         if timed_out:
             code = running.kill(grace)
@@ -315,8 +318,18 @@ def run(
         )
 
 
-#: Programs that `run` waits for.
+#: Processes that are waited for.
 _awaited: set[int] = set()
+
+
+@contextmanager
+def awaited(pid: int) -> Iterator[None]:
+    """Count the time of a process as this one's `work` in the `with` block, which waits for it."""
+    _awaited.add(pid)
+    try:
+        yield
+    finally:
+        _awaited.discard(pid)
 
 
 def work() -> float:

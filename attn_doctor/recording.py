@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from attn_doctor.anonymize import anonymous, private_packages, walk
-from attn_doctor.diagnosis import diagnosis_of, examine
+from attn_doctor.diagnosis import diagnosis_of
 from attn_doctor.env_vars import VARIABLES
+from attn_doctor.examination import examine
 from attn_doctor.facts import to_json
 from attn_doctor.findings import Finding, Verdict
 from attn_doctor.host import Host

@@ -39,8 +39,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.matrix import matrix
-from attn_doctor.diagnosis import diagnosis_of, examine
+from attn_doctor.diagnosis import diagnosis_of
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.examination import examine
 from attn_doctor.host.local import LocalHost
 from attn_doctor.toml_files import read_toml
 

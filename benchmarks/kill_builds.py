@@ -194,7 +194,7 @@ def main() -> int:
 
 def verify_again(args: argparse.Namespace, folder: str) -> bool:
     """Every kernel still hits and is right, in processes of their own."""
-    from attn_doctor.diagnosis import examine
+    from attn_doctor.examination import examine
     from attn_doctor.host.local import LocalHost
     from attn_doctor.kernels.builder.devices import children_environment
     from attn_doctor.kernels.builder.plan import BuildRequest

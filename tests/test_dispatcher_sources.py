@@ -232,7 +232,7 @@ def test_forty_changes_give_no_wrong_answer(texts: dict[str, str]) -> None:
 
 def test_an_installed_wheel_is_examined(texts: dict[str, str], tmp_path: Path) -> None:
     """A future release in a made-up environment, from its files to the answer."""
-    from attn_doctor.diagnosis import examine
+    from attn_doctor.examination import examine
     from attn_doctor.host.local import LocalHost
 
     subprocess.run(

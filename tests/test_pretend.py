@@ -10,8 +10,8 @@ import pytest
 from attn_doctor import snapshot
 from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.matrix import matrix
-from attn_doctor.diagnosis import derive
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.examination import derive
 from attn_doctor.facts import PACKAGES, Facts
 from attn_doctor.findings import Verdict
 from attn_doctor.pretend import KEYS, pretend

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from attn_doctor import diagnosis, processes
+from attn_doctor import processes
+from attn_doctor.examination import examine
 from attn_doctor.host.local import LocalHost
-from attn_doctor.probes.registry import Probe
+from attn_doctor.probes import registry, running
+from attn_doctor.probes.running import Probe
 
 LIMIT = 0.4
 #: Works for a twentieth of a second in all, in pieces, as on a loaded machine.
@@ -87,10 +89,10 @@ def examined(
         work()
         return {"caches": ()}
 
-    monkeypatch.setattr(diagnosis, "PROBES", (Probe("cache", ("caches",), read),))
+    monkeypatch.setattr(registry, "PROBES", (Probe("cache", ("caches",), read),))
     monkeypatch.chdir(tmp_path)
     start = time.monotonic()
-    facts = diagnosis.examine(LocalHost(), sys.executable, limit=LIMIT)
+    facts = examine(LocalHost(), sys.executable, limit=LIMIT)
     return facts.gaps, time.monotonic() - start
 
 
@@ -128,10 +130,10 @@ def test_a_probe_whose_questions_are_answered_slowly_may_too(
             host.try_stat(str(tmp_path))
         return {"caches": ()}
 
-    monkeypatch.setattr(diagnosis, "PROBES", (Probe("cache", ("caches",), read),))
+    monkeypatch.setattr(registry, "PROBES", (Probe("cache", ("caches",), read),))
     monkeypatch.chdir(tmp_path)
     start = time.monotonic()
-    facts = diagnosis.examine(host, sys.executable, limit=LIMIT)
+    facts = examine(host, sys.executable, limit=LIMIT)
     assert "caches" not in facts.gaps
     assert time.monotonic() - start > 2 * LIMIT
 
@@ -183,9 +185,9 @@ def test_a_probe_that_does_not_end_holds_up_no_other(
         Probe("manifest", ("manifests",), stuck),
         Probe("PCI", ("pci",), lambda *_: {"pci": ()}),
     )
-    monkeypatch.setattr(diagnosis, "PROBES", probes)
+    monkeypatch.setattr(registry, "PROBES", probes)
     monkeypatch.chdir(tmp_path)
-    facts = diagnosis.examine(LocalHost(), sys.executable, limit=3 * LIMIT)
+    facts = examine(LocalHost(), sys.executable, limit=3 * LIMIT)
     ended.set()
     assert {"caches", "manifests"} <= {*facts.gaps}
     assert "pci" not in facts.gaps
@@ -202,8 +204,8 @@ def test_probes_that_do_not_wait_share_a_thread(
         threads.add(threading.current_thread())
         return {"caches": ()}
 
-    monkeypatch.setattr(diagnosis, "PROBES", (Probe("cache", ("caches",), read),) * 12)
-    monkeypatch.setattr(diagnosis, "NEXT", 60.0)  # a loaded machine may let us wait
+    monkeypatch.setattr(registry, "PROBES", (Probe("cache", ("caches",), read),) * 12)
+    monkeypatch.setattr(running, "NEXT", 60.0)  # a loaded machine may let us wait
     monkeypatch.chdir(tmp_path)
-    diagnosis.examine(LocalHost(), sys.executable)
+    examine(LocalHost(), sys.executable)
     assert len(threads) == 1

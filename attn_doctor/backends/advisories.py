@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attn_doctor.backends.attention_call import KINDS, AttentionCall
 from attn_doctor.errors import RuleError
 from attn_doctor.findings import Advisory
 from attn_doctor.rulebook.conditions import Condition, conjunction, parse
-from attn_doctor.rulebook.fact_catalogue import Fact
+
+if TYPE_CHECKING:
+    from attn_doctor.rulebook.fact_catalogue import Fact
 
 #: Values of a call that follow from a size.
 _FROM = {"past_128": "seq_len", "unfused_mib": "seq_len", "math_mib": "seq_len"}
@@ -28,6 +30,8 @@ _LINES = 15
 @cache
 def call_facts() -> dict[str, Fact]:
     """The facts that `calls` may name."""
+    from attn_doctor.rulebook.fact_catalogue import Fact
+
     return {
         name: Fact(name, kind, "")
         for kind, names in KINDS.items()

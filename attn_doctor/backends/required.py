@@ -15,10 +15,8 @@ from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.catalogue import find_name, load
 from attn_doctor.backends.matrix import matrix
 from attn_doctor.backends.readiness import Answer, Matrix, Readiness, RequirementResult, Row
-from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity, Verdict
+from attn_doctor.findings import REQUIRED, Diagnosis, Finding, Fix, Safety, Severity, Verdict
 
-#: The prefix of the rule id of such a finding; the backend's name follows.
-PREFIX = "required/"
 #: Unknown conditions that are named.
 _UNKNOWN = 3
 _STATES = (Readiness.SLOW, Readiness.UNKNOWN, Readiness.NOT_READY)
@@ -52,11 +50,6 @@ def with_required(diagnosis: Diagnosis, demands: Sequence[Demand]) -> Diagnosis:
     return replace(diagnosis, findings=(*problems, *diagnosis.findings, *others))
 
 
-def is_unready(diagnosis: Diagnosis) -> bool:
-    """True if a backend that must be ready is not, and no policy accepts that."""
-    return any(finding.rule.startswith(PREFIX) for finding in diagnosis.problems)
-
-
 def required(
     table: Matrix, names: Sequence[str], findings: Sequence[Finding]
 ) -> tuple[Finding, ...]:
@@ -71,7 +64,7 @@ def required(
 
 
 def _finding(row: Row, table: Matrix, known: Mapping[str, Finding]) -> Finding:
-    rule, cause = f"{PREFIX}{row.name}", "required-backend"
+    rule, cause = f"{REQUIRED}{row.name}", "required-backend"
     answers = zip(table.calls, row.answers, strict=True)
     unready = [(call, one) for call, one in answers if one.state is not Readiness.READY]
     if not unready:

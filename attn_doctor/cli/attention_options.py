@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 
-from attn_doctor.cli import completion
 from attn_doctor.cli.option import Option
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
         Option(
             "--mask",
             metavar="MASK,…",
-            autocompletion=completion.masks,
+            autocompletion="masks",
             help="none; varlen (boolean over keys, padding at the end); bool (boolean, padding"
             " anywhere); float (added to the scores).",
             show_default=False,

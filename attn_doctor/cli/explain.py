@@ -142,7 +142,7 @@ def _interpreter_here(found: Explanation) -> str:
 
 def _machine(snapshot: str, python: str) -> Facts:
     from attn_doctor.cli.this_machine import this_machine
-    from attn_doctor.diagnosis import facts_of
+    from attn_doctor.examination import facts_of
 
     return facts_of(this_machine, snapshot, python)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from attn_doctor.cli import completion
 from attn_doctor.cli.option import Option
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ Pretend = Annotated[
     Option(
         "--pretend",
         metavar="KEY=VALUE,…",
-        autocompletion=completion.pretended,
+        autocompletion="pretended",
         help="Evaluate another machine: gpu=rtx4090 (2xh100, mi300x, none), sm, memory, driver,"
         " torch, triton, python, os, arch, cc, env.NAME, or a package: flash-attn=2.8.3,"
         " xformers=absent.",
@@ -25,13 +25,22 @@ Pretend = Annotated[
 ]
 
 
-def examined(snapshot: str, python: str, timeout: float, pretended: Sequence[str] | None) -> Facts:
-    """The facts of a snapshot, or else of this machine and the interpreter at `python`."""
+def examined(
+    snapshot: str,
+    python: str,
+    timeout: float,
+    pretended: Sequence[str] | None,
+    prepare: Callable[[], None] | None = None,
+) -> Facts:
+    """The facts of a snapshot, or else of this machine and the interpreter at `python`.
+
+    `prepare`: work that is needed afterwards.
+    """
     if snapshot and python:
         import typer
 
         raise typer.BadParameter("--facts examines a snapshot: drop --python")
     from attn_doctor.cli.this_machine import this_machine
-    from attn_doctor.diagnosis import facts_of
+    from attn_doctor.examination import facts_of
 
-    return facts_of(this_machine, snapshot, python, pretended or (), timeout)
+    return facts_of(partial(this_machine, prepare), snapshot, python, pretended or (), timeout)

@@ -6,7 +6,10 @@ from typing import Annotated, Any, get_args, get_origin
 
 
 class Option:
-    """An option of a command; its arguments are those of `typer.Option`."""
+    """An option of a command; its arguments are those of `typer.Option`.
+
+    But `autocompletion` is the name of a function of `completion`.
+    """
 
     def __init__(self, *names: str, **settings: Any) -> None:
         self.names = names
@@ -21,5 +24,10 @@ def for_typer(hint: Any) -> Any:
 
     kind, option = get_args(hint)
     if isinstance(option, Option):
-        return Annotated[kind, typer.Option(*option.names, **option.settings)]
+        settings = dict(option.settings)
+        if named := settings.get("autocompletion"):
+            from attn_doctor.cli import completion
+
+            settings["autocompletion"] = getattr(completion, named)
+        return Annotated[kind, typer.Option(*option.names, **settings)]
     return hint

@@ -57,7 +57,7 @@ def report(
     """
     from attn_doctor.anonymize import anonymous, rewritten
     from attn_doctor.cli.this_machine import this_machine
-    from attn_doctor.diagnosis import examine
+    from attn_doctor.examination import examine
     from attn_doctor.render.json_text import json_text
 
     host = this_machine()
@@ -85,7 +85,8 @@ def _issue(host: Host, python: str) -> str:
     """What a check finds, to paste into an issue."""
     from attn_doctor.anonymize import anonymous, disclosed
     from attn_doctor.backends.attention_call import PHASES, AttentionCall
-    from attn_doctor.diagnosis import CheckRequest, diagnose, examine
+    from attn_doctor.diagnosis import CheckRequest, diagnose
+    from attn_doctor.examination import examine
     from attn_doctor.render.findings.issue import issue
 
     calls = tuple(AttentionCall(phase=phase) for phase in PHASES)

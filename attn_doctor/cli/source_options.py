@@ -12,6 +12,8 @@ from attn_doctor.cli.facts_source import Pretend, examined
 from attn_doctor.cli.rules_option import Folders, rule_folders
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from attn_doctor.facts import Facts
 
 
@@ -24,9 +26,9 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     rules: Folders = None
     timeout: Timeout = 4.0
 
-    def read(self) -> Facts:
-        """The facts of the snapshot, else of this machine."""
-        return examined(self.facts, self.python, self.timeout, self.pretend)
+    def read(self, prepare: Callable[[], None] | None = None) -> Facts:
+        """The facts of the snapshot, else of this machine. `prepare`: work for later."""
+        return examined(self.facts, self.python, self.timeout, self.pretend, prepare)
 
     @property
     def rule_folders(self) -> tuple[Path, ...]:

@@ -8,10 +8,15 @@ from collections.abc import Callable
 from attn_doctor.host.local import LocalHost
 
 
-def this_machine() -> LocalHost:
-    """Return this machine; it shows the path of a found interpreter before that is started."""
+def this_machine(prepare: Callable[[], None] | None = None) -> LocalHost:
+    """Return this machine; it shows the path of a found interpreter before that is started.
+
+    `prepare`: what the machine does while the interpreter starts.
+    """
     host = LocalHost()
+    host.prepare = prepare
     host.show = _show
+    host.forks = True
     return host
 
 

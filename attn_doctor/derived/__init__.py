@@ -16,8 +16,6 @@ from attn_doctor.derived import (
     backend_wheels,
     dispatcher,
     extensions,
-    import_errors,
-    kernel_drift,
     newer,
     pci_names,
     torch_wheels,
@@ -32,7 +30,7 @@ from attn_doctor.derived.releases import (
     tag,
     torch_release,
 )
-from attn_doctor.facts import PACKAGES, Facts, Gpu, Package, PciDevice
+from attn_doctor.facts import PACKAGES, BuiltKernels, Facts, Gpu, Package, PciDevice
 
 
 def derive(facts: Facts, tables: Tables) -> Facts:
@@ -183,6 +181,8 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
         if field in functions:
             values[name] = _known(functions[field](facts, tables), f"{field}.{name}", gaps)
     if package.installed and not package.import_error:
+        from attn_doctor.derived import import_errors
+
         error = import_errors.because_of_others(field, facts, tables)
         values["import_error"] = error or package.import_error
         if not values["import_error"]:
@@ -200,11 +200,21 @@ def _damaged_import(
     field: str, distribution: str | None, facts: Facts, gaps: dict[str, str]
 ) -> dict[str, Any]:
     """Return the facts of an import that may reach a damaged file; nothing if it reaches none."""
+    from attn_doctor.derived import import_errors
+
     doubt = import_errors.incomplete(distribution, facts)
     if not doubt:
         return {}
     gaps.setdefault(f"{field}.import_error", doubt)
     return {"import_error": None, "import_doubt": doubt}
+
+
+def _manifests(facts: Facts, tables: Tables) -> tuple[BuiltKernels, ...] | None:
+    if not facts.manifests:
+        return facts.manifests
+    from attn_doctor.derived import kernel_drift
+
+    return kernel_drift.manifests(facts, tables)
 
 
 #: Every derived fact with its function, in order: later ones use earlier ones. Facts of each GPU
@@ -238,5 +248,5 @@ STEPS: tuple[tuple[str, Callable[[Facts, Tables], object]], ...] = (
     ("build.cuda_major", _build_cuda_major),
     ("build.compatible_toolkit", _compatible_toolkit),
     ("build.jobs", _jobs),
-    ("manifests", kernel_drift.manifests),
+    ("manifests", _manifests),
 )

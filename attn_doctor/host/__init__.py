@@ -116,6 +116,12 @@ class Host:
     #: Questions that were answered so far. While there are more, a late probe is not stuck.
     answered: int = 0
 
+    #: Probes may run in forks of this process: it is the command line's own.
+    forks: bool = False
+
+    #: Work that an examination needs later, such as imports, done while the interpreter starts.
+    prepare: Callable[[], None] | None = None
+
     #: Tells the user what is about to be started; set by the command line.
     show: Callable[[str], None] = staticmethod(lambda _: None)
 

@@ -373,7 +373,13 @@ class LocalHost(Host):
             "prefix": sys.prefix,
         }
 
-    def _run(self, argv: list[str], seconds: float, env: Mapping[str, str]) -> dict[str, Any]:
+    def _run(
+        self,
+        argv: list[str],
+        seconds: float,
+        env: Mapping[str, str],
+        meanwhile: Callable[[], None] | None = None,
+    ) -> dict[str, Any]:
         quiet = {"LC_ALL": "C", **({} if os.name == "nt" else {"PATH": SYSTEM_PATH})}
         if _log.wanted:
             _log.debug("run %s (at most %g s)", processes.shown(argv), seconds)
@@ -388,6 +394,7 @@ class LocalHost(Host):
                 grace=GRACE,
                 as_owner=True,
                 by_work=True,
+                meanwhile=meanwhile,
             )
         except OwnershipError as error:
             return {"outcome": "refused", "err": str(error)}
@@ -427,7 +434,7 @@ class LocalHost(Host):
         return self._script([python, "-I", "-S", "-B", *what], seconds)
 
     def _script(self, argv: list[str], seconds: float) -> dict[str, Any]:
-        ran = self._run(argv, seconds, {})
+        ran = self._run(argv, seconds, {}, self.prepare)
         try:
             answer = decode(ran["out"])
         except (KeyError, JsonError):

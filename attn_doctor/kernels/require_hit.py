@@ -95,7 +95,7 @@ def require_hit(
 
 def _state(cache_dir: str, environ: Mapping[str, str]) -> tuple[Facts, Path, list[DeviceKernels]]:
     """The facts of this process, the cache folder, and what it has for this machine."""
-    from attn_doctor.diagnosis import examine
+    from attn_doctor.examination import examine
     from attn_doctor.host.local import LocalHost
     from attn_doctor.kernels.builder.devices import cache_folder
     from attn_doctor.kernels.verify.why import kernels_by_device

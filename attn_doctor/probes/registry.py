@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-from msgspec import Struct
-
-from attn_doctor.host import Host
 from attn_doctor.probes import nvidia
-from attn_doctor.probes.distributions import Site
-from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed import (
     extensions,
     files,
@@ -21,19 +13,11 @@ from attn_doctor.probes.installed import (
     triton,
 )
 from attn_doctor.probes.machine import caches, directories, environment, manifests, pci, system
+from attn_doctor.probes.running import Probe
 from attn_doctor.probes.toolchain import compilers, toolkits
 
-
-class Probe(Struct, frozen=True):
-    """A probe and the fields of `Facts` that it returns."""
-
-    name: str
-    fields: tuple[str, ...]
-    read: Callable[[Host, Site, Gaps], dict[str, Any]]
-
-
 PROBES: tuple[Probe, ...] = (
-    Probe("NVIDIA", ("driver", "gpus"), nvidia.read),
+    nvidia.PROBE,
     Probe("compiler", ("cc", "cxx", "cl", "ninja", "cmake"), compilers.read),
     Probe("cache", ("caches",), caches.read),
     Probe("manifest", ("manifests",), manifests.read),

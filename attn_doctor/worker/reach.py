@@ -105,6 +105,11 @@ def dead(path: str | os.PathLike[str]) -> str:
     return ""
 
 
+def all_answer() -> bool:
+    """Whether no folder was found that does not answer."""
+    return not _dead
+
+
 def met() -> list[str]:
     """Return the folders that do not answer and that something led to."""
     return sorted(_met)

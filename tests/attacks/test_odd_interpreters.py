@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from attn_doctor.diagnosis import examine
 from attn_doctor.errors import ExaminationError
+from attn_doctor.examination import examine
 from attn_doctor.host import Host
 from attn_doctor.host.recorded import RecordedHost
 from attn_doctor.probes.interpreter import Description, choose

@@ -16,7 +16,7 @@ from attn_doctor import snapshot
 from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.matrix import matrix
 from attn_doctor.backends.readiness import Matrix
-from attn_doctor.diagnosis import derive
+from attn_doctor.examination import derive
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 from attn_doctor.pretend import pretend

@@ -10,7 +10,7 @@ import msgspec
 from attn_doctor.configs.predict import predict
 from attn_doctor.configs.prediction import Phase, Prediction
 from attn_doctor.configs.readers.kinds import read
-from attn_doctor.diagnosis import derive
+from attn_doctor.examination import derive
 from attn_doctor.facts import Driver, Facts, Gpu, Package, Python, System, Torch
 from attn_doctor.findings import Finding
 from attn_doctor.rulebook import library

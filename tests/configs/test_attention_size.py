@@ -17,7 +17,7 @@ from attn_doctor.configs.attention_size import (
     most_tokens,
 )
 from attn_doctor.configs.prediction import Prediction
-from attn_doctor.diagnosis import derive
+from attn_doctor.examination import derive
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Severity, SourceLocation
 from attn_doctor.kernels.builder.spec_refusals import REACH, refusal

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from attn_doctor.diagnosis import derive
+from attn_doctor.examination import derive
 from attn_doctor.facts import Driver, Extension, Facts, Gpu, Package, Torch
 
 THERE = Package(installed=True)

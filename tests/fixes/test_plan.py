@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from attn_doctor.diagnosis import derive, diagnosis_of
+from attn_doctor.diagnosis import diagnosis_of
+from attn_doctor.examination import derive
 from attn_doctor.facts import (
     Build,
     Cache,

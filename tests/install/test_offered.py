@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from attn_doctor.diagnosis import derive, diagnosis_of
+from attn_doctor.diagnosis import diagnosis_of
+from attn_doctor.examination import derive
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.fixes.next_command import next_commands, without_index

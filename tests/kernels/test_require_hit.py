@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 import attn_doctor
-from attn_doctor.diagnosis import examine
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.examination import examine
 from attn_doctor.facts import Facts
 from attn_doctor.facts.nvidia import Gpu
 from attn_doctor.host.local import LocalHost
@@ -162,7 +162,7 @@ def test_kernels_for_the_cpu_do_not_hide_those_for_another_gpu(
         facts = msgspec.structs.replace(
             seen, gpus=tuple(Gpu(index=at, name=one) for at, one in enumerate(gpus))
         )
-        monkeypatch.setattr("attn_doctor.diagnosis.examine", lambda *_: facts)
+        monkeypatch.setattr("attn_doctor.examination.examine", lambda *_: facts)
 
     has("NVIDIA H200")
     with pytest.raises(attn_doctor.CacheMiss, match=f"are for {slot}, which this machine does"):

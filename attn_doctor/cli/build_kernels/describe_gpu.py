@@ -92,7 +92,7 @@ def describe_gpu(
 
 def _described(python: str, device: str) -> Descriptor:
     from attn_doctor.cli.this_machine import this_machine
-    from attn_doctor.diagnosis import examine
+    from attn_doctor.examination import examine
     from attn_doctor.kernels.builder.describe_gpu import described
     from attn_doctor.kernels.builder.devices import DeviceError
 

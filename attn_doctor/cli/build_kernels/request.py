@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from attn_doctor.cli.build_kernels.options import BuildOptions
 from attn_doctor.cli.this_machine import this_machine
-from attn_doctor.diagnosis import examine
+from attn_doctor.examination import examine
 from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder.devices import (
     cache_folder,

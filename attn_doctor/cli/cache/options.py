@@ -51,7 +51,7 @@ OneCache = Annotated[
 def examined(python: str) -> Facts:
     """Return the facts that entries are compared with."""
     from attn_doctor.cli.this_machine import this_machine
-    from attn_doctor.diagnosis import examine
+    from attn_doctor.examination import examine
 
     return examine(this_machine(), python)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 
-from attn_doctor.cli import completion
 from attn_doctor.cli.attention_options import CallOptions, split
 from attn_doctor.cli.check.formats import FORMATS, Output, deliver, outputs
 from attn_doctor.cli.common_options import Json, Verbose
@@ -66,7 +66,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
         list[str] | None,
         Option(
             metavar="NAME,…",
-            autocompletion=completion.backend_list,
+            autocompletion="backend_list",
             help="Backends that must be ready: exit with 1 unless all are. For inference, unless"
             " --for says otherwise. May be repeated.",
             show_default=False,
@@ -145,7 +145,7 @@ class ResultOptions(Struct, frozen=True, kw_only=True):
         list[str] | None,
         Option(
             metavar="NAME[:FILE]",
-            autocompletion=completion.formats,
+            autocompletion="formats",
             help=f"Format of the result: {', '.join(FORMATS)}. With :FILE into a file; may be"
             " repeated. Default: text.",
             show_default=False,
@@ -215,9 +215,7 @@ def check(
     asked = result.outputs()
     if live:
         _require_live(source, asked)
-    from attn_doctor.backends.required import is_unready
     from attn_doctor.diagnosis import CheckRequest, diagnose
-    from attn_doctor.render.grouping import exit_code
 
     policy = counting.read()
     if counting.explain_policy:
@@ -226,7 +224,7 @@ def check(
     wanted = calls.calls(("none",))
     own_phase = [one for one in wanted if calls.phase or one.phase == "inference"]
     request = CheckRequest(
-        facts=source.read,
+        facts=partial(source.read, _prepare),
         folder=here(),
         environ=os.environ,
         rules=source.rule_folders,
@@ -243,8 +241,10 @@ def check(
     severity = None if least == "never" else Severity(least)
 
     def code_of(diagnosis: Diagnosis, configs: Sequence[Prediction] | None = None) -> int:
-        if is_unready(diagnosis):
+        if diagnosis.unready:
             return 1  # whatever --fail-on allows
+        from attn_doctor.render.grouping import exit_code
+
         return exit_code(diagnosis, severity, strict=counting.strict, configs=configs)
 
     if source.facts and is_folder(source.facts):
@@ -279,6 +279,17 @@ def check(
 
     deliver(asked, written)
     raise SystemExit(code)
+
+
+def _prepare() -> None:
+    """Import what is needed after the examination, and read the catalogue of backends."""
+    from attn_doctor.backends import catalogue, matrix
+    from attn_doctor.render.findings import text
+    from attn_doctor.rulebook import evaluate, library
+
+    del matrix, text, evaluate
+    catalogue.load()
+    library.harms()
 
 
 def _require_live(source: SourceOptions, asked: Sequence[Output]) -> None:

@@ -57,7 +57,8 @@ class MachineOptions(Struct, frozen=True, kw_only=True):
 
     def diagnosis(self, folders: tuple[Path, ...] = ()) -> Diagnosis:
         """The diagnosis of the snapshot, or else of this machine."""
-        from attn_doctor.diagnosis import derive, diagnosis_of, examine
+        from attn_doctor.diagnosis import diagnosis_of
+        from attn_doctor.examination import derive, examine
 
         if self.facts and self.python:
             raise typer.BadParameter("--facts uses a snapshot: --python has no effect with it")

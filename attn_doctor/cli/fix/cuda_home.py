@@ -39,7 +39,7 @@ def cuda_home(
     written. Raises `AttnDoctorError` for what the user has to correct first.
     """
     from attn_doctor.cli.this_machine import this_machine
-    from attn_doctor.diagnosis import examine
+    from attn_doctor.examination import examine
     from attn_doctor.fixes.cuda_home import start_files
     from attn_doctor.shell import detect
 

@@ -24,7 +24,6 @@ from attn_doctor.probes.installed.linking import Displaced, Linking
 from attn_doctor.probes.installed.origin import Origin, module_path, origin, said_by
 from attn_doctor.probes.installed.packages import TAG, imports_of
 from attn_doctor.probes.installed.requirements import required
-from attn_doctor.probes.installed.runtime_dlls import missing_runtime
 
 #: Fat binaries (one for each source file) of torch's CUDA library that are read.
 SAMPLE = 48
@@ -203,7 +202,11 @@ def _libraries(
         dlls = bool(path) and host.windows
         for name in _LOADED[dlls:]:
             gaps.add(f"torch.{name}", reason)
-        return missing_runtime(host, site, path, gaps) if dlls else None, [], "", None
+        if not dlls:
+            return None, [], "", None
+        from attn_doctor.probes.installed.runtime_dlls import missing_runtime
+
+        return missing_runtime(host, site, path, gaps), [], "", None
     linking = Linking(host, site, path, host.join(site.prefix, "bin", "python3"))
     nothing = Displaced("", "", "")
     plain = not any(host.environ.get(name) for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"))

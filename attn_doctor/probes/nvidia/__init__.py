@@ -28,6 +28,7 @@ from attn_doctor.probes.nvidia.state import (
     Traces,
     state,
 )
+from attn_doctor.probes.running import Probe
 
 SYS_VERSION = "/sys/module/nvidia/version"
 PROC_VERSION = "/proc/driver/nvidia/version"
@@ -283,3 +284,6 @@ def _gpus(
         return ()
     gaps.add("gpus", answers.unanswered or "whether there is an NVIDIA GPU could not be determined")
     return None
+
+
+PROBE = Probe("NVIDIA", ("driver", "gpus"), read)

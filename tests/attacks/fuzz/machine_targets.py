@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from attn_doctor.binaries import read as binaries
-from attn_doctor.diagnosis import diagnosis_of, examine
+from attn_doctor.diagnosis import diagnosis_of
 from attn_doctor.errors import ExaminationError
+from attn_doctor.examination import examine
 from attn_doctor.facts import Facts
 from attn_doctor.fixes import distributions as installed
 from attn_doctor.fixes.journal import _sum, runs

@@ -22,8 +22,9 @@ from attn_doctor.backends import catalogue_files, framework_source
 from attn_doctor.backends.audit import progress_file
 from attn_doctor.configs.predict import predict
 from attn_doctor.configs.readers import kinds
-from attn_doctor.diagnosis import diagnosis_of, examine
+from attn_doctor.diagnosis import diagnosis_of
 from attn_doctor.errors import ExaminationError
+from attn_doctor.examination import examine
 from attn_doctor.explain.engine import explain
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis

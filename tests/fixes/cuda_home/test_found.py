@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_doctor.diagnosis import examine
+from attn_doctor.examination import examine
 from attn_doctor.host.local import LocalHost
 from attn_doctor.probes.toolchain.toolkits import own_folder
 from attn_doctor.rulebook import library

@@ -58,7 +58,7 @@ def made_for_tests() -> Descriptor:
 @pytest.mark.cuda_torch
 @needs_cuda_torch
 def test_the_stub_gpu_is_described_as_it_was_made() -> None:
-    from attn_doctor.diagnosis import examine
+    from attn_doctor.examination import examine
     from attn_doctor.host.local import LocalHost
     from attn_doctor.kernels.gpus import stub
 

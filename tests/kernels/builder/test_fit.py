@@ -160,7 +160,7 @@ def test_without_a_limit_there_is_nothing_to_hold_against() -> None:
 @needs_cuda_torch
 def test_heads_of_256_fit_an_h200_and_no_rtx_4090(tmp_path: Path) -> None:
     """By torch's own compiler; the numbers are those that Inductor gave on 2026-11-21."""
-    from attn_doctor.diagnosis import examine
+    from attn_doctor.examination import examine
     from attn_doctor.host.local import LocalHost
 
     facts = examine(LocalHost(), CUDA_TORCH)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from attn_doctor.diagnosis import examine
+from attn_doctor.examination import examine
 from attn_doctor.facts import Facts, Gpu
 from attn_doctor.host.local import LocalHost
 from attn_doctor.kernels.builder.devices import children_environment

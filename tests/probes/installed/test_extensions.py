@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from attn_doctor.diagnosis import derive
+from attn_doctor.examination import derive
 from attn_doctor.facts import Extension, Facts
 from attn_doctor.host.local import LocalHost
 from attn_doctor.host.recorded import RecordedHost, RecordingHost, key

@@ -21,7 +21,7 @@ def stub_gpu() -> dict[str, str]:
     """The environment of a process on a stub H200."""
     if not PYTHON:
         pytest.skip("needs a CUDA build of torch: ATTN_DOCTOR_CUDA_TORCH_PYTHON")
-    from attn_doctor.diagnosis import examine
+    from attn_doctor.examination import examine
     from attn_doctor.host.local import LocalHost
     from attn_doctor.kernels.gpus import known, stub
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from attn_doctor import processes
-from attn_doctor.diagnosis import examine
+from attn_doctor.examination import examine
 from attn_doctor.facts import Facts
 from attn_doctor.host.local import LocalHost
 from attn_doctor.kernels.gpus import stub

@@ -151,6 +151,9 @@ class Host:
             import ntpath
 
             return ntpath.join(*parts)
+        first, *others = parts
+        if len(others) == 1 and first and first[-1] != "/" != others[0][:1]:
+            return f"{first}/{others[0]}"  # as `posixpath` does, in a third of the time
         return posixpath.join(*parts)
 
     def parent(self, path: str) -> str:

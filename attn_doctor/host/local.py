@@ -98,21 +98,22 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
     end = time.monotonic() + seconds
     site, name = os.path.split(info)
     found: list[tuple[str, int]] = []
-    first = {".so": "", ".pyd": ""}
+    library = module = ""
     folders: dict[str, bool] = {}
     for lines in read_lines(os.path.join(info, "RECORD"), _RECORD):
         record = lines.decode("utf-8", "replace")
-        first = {ending: one or _first(record, ending) for ending, one in first.items()}
+        library = library or _first(record, ".so")
+        module = module or ("" if library else _first(record, ".pyd"))
         for path, size in _recorded(record, nvidia=name.startswith("nvidia")):
             if time.monotonic() > end:
                 break
             have = _differs(site, path, size, folders)
             if have is not None:
                 found.append((path, have))
-    if os.name != "nt" and first[".pyd"] and not first[".so"]:
-        found.append((first[".pyd"], -5))
-    elif first[".so"] and _is_of_musl(info):
-        found.append((first[".so"], -5))
+    if os.name != "nt" and module and not library:
+        found.append((module, -5))
+    elif library and _is_of_musl(info):
+        found.append((library, -5))
     return found
 
 
@@ -180,12 +181,12 @@ def _recorded(record: str, *, nvidia: bool) -> list[tuple[str, int]]:
         return int(size[1]) if size else None
 
     # Every sixth line is a source; the others are few.
-    before, *parts = record.split(".py,")
-    for part in parts:
-        stem = before.rpartition("\n")[2]
-        before = part
-        counts = stem.count("/") <= 2 or _ATTENTION in stem
-        if counts and (size := listed(stem, part, 0)) is not None:
+    parts = record.split(".py,")
+    stems = [one.rpartition("\n")[2] for one in parts[:-1]]
+    for number, stem in enumerate(stems, 1):
+        if (stem.count("/") <= 2 or _ATTENTION in stem) and (
+            (size := listed(stem, parts[number], 0)) is not None
+        ):
             found.append((f"{stem}.py", size))
     if nvidia:
         wheels = re.findall(r"(?m)^(nvidia/[^,\n]+\.so\.\d+),[^,\n]*,(\d{1,15})\r?$", record)

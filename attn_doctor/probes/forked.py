@@ -9,7 +9,6 @@ that this is the command line's own process.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from contextlib import suppress
@@ -106,6 +105,8 @@ def _answer(one: Running, write: int) -> None:
     """Run a probe and write what it returns. Ends this process."""
     code = 1
     try:
+        import signal  # takes a millisecond, which a machine with few processors need not spend
+
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback of a fork
         one.run()
         import pickle

@@ -111,18 +111,19 @@ def read_lines(path: AnyPath, limit: int) -> Iterator[bytes]:
     to search it. Raises `OSError` as `open_file` does.
     """
     handle = open_file(path)
+    size = _PIECE
     try:
-        rest = b""
-        while limit > 0 and (data := os.read(handle, min(limit, _PIECE))):
-            limit -= len(data)
+        while limit > 0 and (data := os.read(handle, min(limit, size))):
             end = data.rfind(b"\n") + 1
-            if end:
-                yield rest + data[:end]
-                rest = data[end:]
-            else:
-                rest += data
-        if rest:
-            yield rest
+            if not end and len(data) == size:  # a long line: begin again with a larger piece
+                os.lseek(handle, -size, os.SEEK_CUR)
+                size *= 2
+                continue
+            if 0 < end < len(data):
+                os.lseek(handle, end - len(data), os.SEEK_CUR)
+                data = data[:end]
+            limit -= len(data)
+            yield data
     finally:
         os.close(handle)
 

@@ -26,7 +26,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "shell",
         "anonymize derived probes rulebook",
         "ownership",
-        "explain kernels.caches kernels.gpus policy",
+        "examination explain kernels.caches kernels.gpus policy",
         "backends fixes kernels.builder",
         "configs install kernels.verify rules_wheel",
         "diagnosis kernels.bundle",
@@ -250,6 +250,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "own_modules.py": {"_os_open": "bytecode, as Python opens it"},
     "worker/reach.py": {"open": "/proc/self/mountinfo; the opener imports this module"},
     "json_files.py": {"msgspec.json.decode": "the decoder itself"},
+    "probes/forked.py": {"os.fdopen": "a pipe between this process and its fork"},
     "toml_files.py": {"tomllib.loads": "the parser itself"},
     # Files of our own making, written.
     "kernels/builder/report.py": {"existing[-1].open": "appends to a log of our process"},

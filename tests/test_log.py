@@ -24,7 +24,7 @@ def test_no_log_unless_asked_for() -> None:
 )
 def test_the_log_shows_each_probe_and_each_program(arguments: list[str], level: str) -> None:
     done = process("check", *arguments, "--python", sys.executable, ATTN_DOCTOR_LOG=level)
-    assert " ms  attn_doctor.diagnosis: probe NVIDIA took " in done.stderr
+    assert " ms  attn_doctor.probes.running: probe NVIDIA took " in done.stderr
     assert " ms  attn_doctor.host.local: run " in done.stderr
 
 

@@ -22,6 +22,9 @@ from attn_doctor.json_files import JsonError, decode
 from attn_doctor.logger import Logger
 from attn_doctor.worker import ownership, reach
 
+#: Bytes that are read at once where a file begins with headers.
+_HEAD = 1 << 13
+
 
 def _read(path: str, limit: int) -> str:
     """Return the first `limit` bytes of a file, as text."""
@@ -37,12 +40,18 @@ def _checksum(path: str, limit: int) -> str:
 
 
 def _head(path: str, limit: int) -> str:
-    """Return the lines of a file up to an empty one, at most `limit` bytes."""
+    """Return the lines of a file up to an empty one, at most `limit` bytes.
+
+    A line of blanks is not empty: the text of a license in METADATA may have some.
+    """
+    text = b""
     with open_binary(path) as file:
-        text = b""
-        while len(text) < limit and (line := file.readline(limit)).strip():
-            text += line
-        return text[:limit].decode("utf-8", "replace")
+        while len(text) < limit and (more := file.read(min(_HEAD, limit - len(text)))):
+            text += more
+            ends = [text.find(empty) + 1 for empty in (b"\n\n", b"\n\r\n")]
+            if any(ends):
+                return text[: min(filter(None, ends))].decode("utf-8", "replace")
+    return text.decode("utf-8", "replace")
 
 
 def _grep(path: str, needles: Sequence[str], limit: int) -> list[str]:

@@ -85,7 +85,8 @@ class RecordedHost(Host):
 
 
 def _head(text: str, *_: Any) -> str:
-    return "".join(itertools.takewhile(str.strip, text.splitlines(keepends=True)))
+    lines = text.splitlines(keepends=True)
+    return "".join(itertools.takewhile(lambda line: line.strip("\r\n"), lines))
 
 
 def _grep(text: str, _: str, needles: list[str], *__: Any) -> list[str]:

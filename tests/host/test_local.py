@@ -359,3 +359,17 @@ def test_grep_finds_the_lines_that_a_walk_over_all_lines_finds(
         path.write_bytes(text)
         found = LocalHost().grep(str(path), *needles)
     assert found == tuple(line.decode("utf-8", "replace") for line in lines)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_head_ends_at_an_empty_line_not_at_blanks(end: str, tmp_path: Path) -> None:
+    """As the METADATA of traitlets 5.15.0, whose license has lines of blanks."""
+    lines = ["Name: traitlets", "License: BSD", "        ", "        text", "Requires-Dist: a"]
+    lines += [f"Classifier: {number}" for number in range(2000)]  # more than is read at once
+    file = tmp_path / "METADATA"
+    file.write_bytes(f"{end.join(lines)}{end}{end}Name: other{end}".encode())
+    host = LocalHost()
+    assert host.head(str(file)).splitlines() == lines
+    assert host.head(str(file), 20) == f"{end.join(lines)}"[:20]
+    file.write_bytes(end.join(lines).encode())
+    assert host.head(str(file)).splitlines() == lines

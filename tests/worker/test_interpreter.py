@@ -198,7 +198,9 @@ def test_json_of_an_undecodable_path() -> None:
 class NoPrograms(LocalHost):
     """This machine, where starting a program fails the test."""
 
-    def _run(self, argv: list[str], seconds: float, env: Mapping[str, str]) -> dict[str, Any]:
+    def _run(
+        self, argv: list[str], seconds: float, env: Mapping[str, str], *_: object
+    ) -> dict[str, Any]:
         pytest.fail(f"{argv} was started")
 
 

@@ -144,3 +144,35 @@ def test_kernels_of_other_packages_are_not_those_of_torch(place: str) -> None:
     log = traceback(TRAIN, (f"{SITE}/{place}", "run(x)"), message=message)
     found = explain([], library.load(), texts=[log])
     assert "torch/lacks-gpu-arch" not in [match.rule for match in found.matches]
+
+
+#: Failures of any program.
+GENERAL = (
+    "RuntimeError: The size of tensor a (77) must match the size of tensor b (64)",
+    "RuntimeError: mat1 and mat2 must have the same dtype, but got Half and Float",
+    "KeyError: 'attention_mask'",
+    "TypeError: forward() got an unexpected keyword argument 'mask'",
+    "AttributeError: 'NoneType' object has no attribute 'shape'",
+    "ImportError: cannot import name 'load_model' from 'utils' (/home/me/utils.py)",
+    "ModuleNotFoundError: No module named 'einops'",
+    "RuntimeError: CUDA error: device-side assert triggered",
+    "ValueError: not enough values to unpack (expected 4, got 3)",
+    "AssertionError",
+    "OSError: [Errno 28] No space left on device",
+    "RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+    "RuntimeError: Trying to backward through the graph a second time",
+    "AssertionError: dim must be divisible by num_heads",
+    "RuntimeError: shape '[1, 77, 8, 64]' is invalid for input of size 39424",
+    "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
+    "error: unrecognized arguments: --foo",
+)
+#: Folders of projects that are named after a package or a program.
+FOLDERS = ("flash_attn_bench", "SageAttention/bench", "xformers-test", "diffusers/examples", "vllm")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_named_after_a_package_does_not_name_it(folder: str) -> None:
+    frames = [(f"/home/me/{folder}/{name}.py", "x = self.block(x)") for name in ("a", "attention")]
+    logs = [traceback(*frames, message=f"{message}\n") for message in GENERAL]
+    found = [explain([], library.load(), texts=[log]).matches for log in logs]
+    assert not any(found)

@@ -34,6 +34,8 @@ _FAILS = re.compile(
 )
 #: What a server prints once it has started, also without the plugins that failed to load.
 _STARTED = re.compile(r"To see the GUI go to: ")
+#: The code of a frame, on the line after its place.
+_CODE = re.compile(r"\s+(?!File \"|During |The above )\S*\w")
 #: Lines of a log that is only a message, as a person types one.
 _TYPED = 5
 
@@ -101,13 +103,15 @@ def _titled(failure: Failure, title: LogLine) -> Failure:
 
 
 def _at_its_frame(failure: Failure, frame: Frame | None, lines: Sequence[LogLine]) -> Failure:
-    """The failure at the line of the component's frame, if it has no message of its own."""
+    """The failure at the call in the component's frame, if it has no message of its own."""
     if failure.message or frame is None:
         return failure
-    place = (frame.path, frame.line)
+    place, following = (frame.path, frame.line), None
     for line in reversed(lines[-LOOK_BACK:]):
         if any((one.path, one.line) == place for one in frames_of([line.text])):
-            return failure._replace(line=line)
+            called = following is not None and _CODE.match(following.text)
+            return failure._replace(line=following if called else line)
+        following = line
     return failure
 
 

@@ -463,7 +463,7 @@ def test_a_log_that_ends_before_the_message(guessed: Callable[[str], Guess | Non
     )
     found = guessed(log)
     assert found is not None
-    assert (found.component, found.kind, found.line) == ("flash-attn-2", "cut", 6)
+    assert (found.component, found.kind, found.line) == ("flash-attn-2", "cut", 7)
     notebook = (
         "File c:\\a\\mine.py:4, in <module>\n----> 4 run()\n\n"
         "File c:\\site-packages\\xformers\\ops\\fmha\\__init__.py:311, in attention(query)\n"
@@ -686,7 +686,7 @@ def test_a_log_that_ends_in_torchs_tracer_names_the_caller(
         f'  File "{SITE}/torch/_dynamo/eval_frame.py", line 929, in _fn\n'
     )
     assert found is not None
-    assert (found.component, found.kind, found.line) == ("sage", "cut", 2)
+    assert (found.component, found.kind, found.line) == ("sage", "cut", 3)
 
 
 def test_what_surrounds_an_exception_with_frames_names_no_component(

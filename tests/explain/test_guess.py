@@ -980,6 +980,7 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
         ("ImportError: Error importing triangle_multiplicative_update from cuequivariance_ops_torch.", "cuequivariance", 1),
         ("[aiter] failed jit build [module_aiter_core]", "aiter", 1),
         ("StopIteration: Could not find libtransformer_engine.so", "transformer-engine", 1),
+        ("[cudnn_frontend] Error: No execution plans support the graph.", "cudnn", 1),
         (
             (f'{HEAD}  File "{SITE}/vllm/model_executor/layers/quantization/kv_cache.py", line 9, in f\n'
             "AttributeError: 'Attention' object has no attribute 'q_scale'."),

@@ -12,6 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from attn_doctor import processes
@@ -116,7 +117,10 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
         for path, size in _recorded(record, nvidia=name.startswith("nvidia")):
             if time.monotonic() > end:
                 break
-            have = _differs(site, path, size, folders)
+            place, folder = f"{site}{os.sep}{path}", path.rpartition("/")[0]
+            if folder not in folders:
+                folders[folder] = _can_be_listed(os.path.dirname(place))
+            have = _differs(place, size, folders[folder])
             if have is not None:
                 found.append((path, have))
     if os.name != "nt" and module and not library:
@@ -126,23 +130,20 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
     return found
 
 
-def _differs(site: str, path: str, size: int, folders: dict[str, bool]) -> int | None:
-    """Return what `_changed_files` says of a file in the folder `site`; None if it is as recorded.
+def _can_be_listed(folder: str) -> bool:
+    """Whether Python can list a folder, as it does to import from it. True for one that is gone."""
+    return os.access(folder, os.R_OK | os.X_OK) or not os.path.exists(folder)
 
-    `folders`: folder → whether it can be listed, as far as that is known.
+
+def _differs(place: str, size: int, listed: bool) -> int | None:
+    """Return what `_changed_files` says of a file of a RECORD; None if it is as recorded.
+
+    `listed`: its folder can be listed.
     """
-    place = f"{site}{os.sep}{path}"
-    folder = path.rpartition("/")[0]
-    if folder not in folders:
-        # Python lists a folder before it imports from it.
-        whole = os.path.dirname(place)
-        folders[folder] = os.access(whole, os.R_OK | os.X_OK) or not os.path.exists(whole)
     try:
         seen = os.stat(place)
-        have = seen.st_size
         # Most files may be read by everybody: no need to ask.
-        public = seen.st_mode & 0o444 == 0o444
-        if not (folders[folder] and (public or os.access(place, os.R_OK))):
+        if not listed or (seen.st_mode & 0o444 != 0o444 and not os.access(place, os.R_OK)):
             return -4
     except (FileNotFoundError, NotADirectoryError):
         return -1
@@ -150,9 +151,9 @@ def _differs(site: str, path: str, size: int, folders: dict[str, bool]) -> int |
         return -4
     except (OSError, ValueError):  # a name may hold a NUL
         return None
-    if have != size:
-        return have if have < size else -3
-    return (not path.endswith(".py") and _made_for_others(place)) or None
+    if seen.st_size != size:
+        return seen.st_size if seen.st_size < size else -3
+    return None if place.endswith(".py") else _made_for_others(place) or None
 
 
 def _is_of_musl(info: str) -> bool:
@@ -229,6 +230,20 @@ def _made_for_others(path: str) -> int:
         return -5 if sys.platform == "linux" and head.startswith(_OF_OTHERS) else 0
     number = int.from_bytes(head[18:20], "little")
     return -2 if own is not None and number in _PROCESSORS.values() and number != own else 0
+
+
+def _real(path: str) -> str:
+    """Return what `os.path.realpath` does. The same folders are followed once."""
+    folder, name = os.path.split(path)
+    if name in ("", ".", ".."):
+        return os.path.realpath(path)
+    whole = os.path.join(_real_folder(folder), name)
+    return os.path.realpath(whole) if os.path.islink(whole) else whole
+
+
+@lru_cache(maxsize=256)
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder)
 
 
 def _danger(
@@ -325,7 +340,7 @@ class LocalHost(Host):
             "grep": _grep,
             "stat": _stat,
             "list": lambda path: sorted(os.listdir(path)),
-            "real": os.path.realpath,
+            "real": os.path.realpath if os.name == "nt" else _real,
             "danger": _danger(ownership.danger),
             "interpreter_danger": _danger(ownership.of_interpreter),
             "access": lambda path, mode: os.access(path, _MODES[mode]),

@@ -229,6 +229,8 @@ def _written(value: Any) -> str:
 
 
 def _compare(kind: str, op: str, seen: Any, wanted: Any) -> bool:
+    if op in ("==", "!=") and kind != "version" and not isinstance(seen, tuple):
+        return bool(seen == wanted) == (op == "==")  # nine comparisons of ten
     if op == "matches":
         return re.search(wanted, seen) is not None
     if op == "contains":

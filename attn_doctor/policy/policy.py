@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
-from packaging.version import Version
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.requirement import parsed
 from attn_doctor.suggest import did_you_mean
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -78,7 +78,7 @@ def read(path: Path) -> Policy:
         raise PolicyError(f"{path}: {at}{what}") from None
     for name, version in policy.minimum.items():
         try:
-            Version(version)
+            parsed(version)
         except ValueError:  # also a number of more digits than Python converts
             raise PolicyError(
                 f'{path}: minimum.{name}: {version!r} is not a version; write one such as "2.8"'

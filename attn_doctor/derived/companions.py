@@ -38,14 +38,23 @@ def torch_breaks(field: str, facts: Facts, tables: Tables) -> str:
     rows = _breaking(field, facts, tables) if installed else None
     # Some fail only when attention is called.
     imported = (row for row in rows or () if not row.get("attention"))
-    return next((row["by"] for row in imported if installed >= parts(row["since"])), "")
+    return next((row["by"] for row in imported if _broken(row, installed)), "")
 
 
 def _before(field: str, facts: Facts, tables: Tables) -> str | None:
     rows = _breaking(field, facts, tables)
     if rows is None:
         return None
+    installed = parts(getattr(facts, field).version or "")
+    # Releases that are older than the installed one can work again.
+    rows = [row for row in rows if "until" not in row or _broken(row, installed)]
     return f"<{min((row['since'] for row in rows), key=parts)}" if rows else ""
+
+
+def _broken(row: Row, installed: tuple[int, ...]) -> bool:
+    """Whether an installed release is one of those of a row."""
+    ended = "until" in row and installed >= parts(row["until"])
+    return installed >= parts(row["since"]) and not ended
 
 
 def _breaking(field: str, facts: Facts, tables: Tables) -> list[Row] | None:

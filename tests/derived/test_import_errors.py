@@ -222,6 +222,14 @@ def test_an_import_is_unknown_where_a_file_on_its_way_is_damaged(
         ("2.5.1", "5.19.0", True),
         ("2.5.1+cu124", "5.18.0", False),
         ("2.4.1", "5.16.0", True),
+        ("2.4.1", "5.14.0", True),
+        ("2.4.1", "5.13.0", False),
+        ("2.4.1", "5.9.0", True),
+        ("2.4.1", "5.8.1", True),
+        ("2.4.1", "5.7.0", False),
+        ("2.5.1", "5.10.1", True),
+        ("2.5.1", "5.9.0", False),
+        ("2.5.1", "5.14.0", False),
         ("2.3.1", "5.12.1", True),
         ("2.1.2", "5.0.0", True),
         ("2.0.1", "4.57.6", False),
@@ -282,3 +290,16 @@ def test_kernels_beside_a_damaged_requirement() -> None:
     kernels = Package(installed=True, distribution="kernels", import_error="")
     facts = Facts(kernels=kernels, torch=Torch(installed=True), incomplete_packages=(gone,))
     assert derive(facts, library.tables()).kernels.import_doubt
+
+
+@pytest.mark.parametrize(
+    ("torch", "version", "expected"),
+    [("2.4.1", "5.8.1", "<5.8"), ("2.4.1", "5.16.0", "<5.14"), ("2.5.1", "5.19.0", "<5.19")],
+)
+def test_the_transformers_that_this_torch_can_import(
+    torch: str, version: str, expected: str
+) -> None:
+    """Releases that fail and are older than the installed one set no bound."""
+    one = Package(installed=True, version=version, import_error="")
+    facts = Facts(torch=Torch(installed=True, version=torch), transformers=one)
+    assert derive(facts, library.tables()).transformers.expected == expected

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from attn_doctor.facts import UnmetRequirement
 from attn_doctor.host import Host
-from attn_doctor.probes.distributions import Site
+from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.installed.hiding import Hiding
 from attn_doctor.probes.installed.names import Names
 from attn_doctor.probes.installed.requirement_graph import (
@@ -41,8 +41,12 @@ _ENTRIES = {
 }
 #: What a module of a framework imports if it is installed: the module, and the distribution.
 _IF_INSTALLED = {
-    "transformers": ("transformers.generation.candidate_generator", "scikit-learn"),
-    "accelerate": ("accelerate.utils.megatron_lm", "transformers"),
+    "transformers": (
+        ("transformers.generation.candidate_generator", "scikit-learn"),
+        ("transformers.loss.loss_for_object_detection", "scipy"),
+    ),
+    "accelerate": (("accelerate.utils.megatron_lm", "transformers"),),
+    "xformers": (("xformers.checkpoint", "scipy"),),
 }
 #: Files that are read to follow the imports of one package.
 MOST = 3000
@@ -227,19 +231,26 @@ class Imports:
 
     def _optional_doubt(self, root: str) -> str:
         """Return what a package that `root` imports if it is there requires in another version."""
-        module, name = _IF_INSTALLED.get(root, ("", ""))
-        optional = self._site.distributions.get(name) if name else None
-        path = self._file(module) if optional is not None else ""
-        if optional is None or f"is_{module_of(name)}_available" not in self._host.try_read(path):
-            return ""
-        for one in self._requirements.closure(optional).values():
-            absent = [(wanted, "none") for wanted in self._requirements.absent(one)]
-            for wanted, version in (*absent, *self._requirements.unfit(one)):
+        for module, name in _IF_INSTALLED.get(root, ()):
+            for one, wanted, version in self._optional_unmet(module, name):
                 return (
-                    f"{self._short(path)} imports {name}, for which {one.name} requires {wanted}, "
-                    f"and {version} is installed"
+                    f"{self._short(self._file(module))} imports {name}, for which {one.name} "
+                    f"requires {wanted}, and {version or 'none'} is installed"
                 )
         return ""
+
+    def _optional_unmet(self, module: str, name: str) -> Iterator[tuple[Distribution, str, str]]:
+        """Yield the unmet requirements of a package that `module` imports if it is there."""
+        optional = self._site.distributions.get(name)
+        path = self._file(module) if optional is not None else ""
+        asked = rf"is_{module_of(name)}_available|_{module_of(name)}_is_available"
+        if optional is None or not re.search(asked, self._host.try_read(path)):
+            return
+        for one in self._requirements.closure(optional).values():
+            for wanted in self._requirements.absent(one):
+                yield one, wanted, ""
+            for wanted, version in self._requirements.unfit(one):
+                yield one, wanted, version
 
     def later(self, root: str) -> str:
         """Return why what `root` imports on demand fails; empty if nothing is seen."""
@@ -326,6 +337,12 @@ class Imports:
                 found += [(package if itself else root.name, undeclared[2])] if failure else []
         numpy = self._site.distributions.get("numpy") if self._numpy_1 else None
         found += [("torch", "numpy<2")] if numpy and not _before(numpy.version, 2) else []
+        found += [
+            (one.name, wanted)
+            for root in self._roots
+            for module, name in _IF_INSTALLED.get(root.name, ())
+            for one, wanted, _ in (self._optional_unmet(module, name) if name == "scipy" else ())
+        ]
         # The metadata require the others.
         found += [
             (package, needs)

@@ -595,3 +595,23 @@ def test_files_without_metadata_are_imported(environment: Environment) -> None:
     assert [(one.needs, one.installed) for one in found.unmet] == [("low>=2", "")]
     assert found.error("top", "top") == ""
     assert not environment.fails("top")
+
+
+def test_an_optional_scipy_made_for_another_numpy(environment: Environment) -> None:
+    """SciPy 1.18 beside NumPy 1.26 raises AttributeError, which xformers does not catch."""
+    environment.install("numpy", version="1.26.4", init="")
+    environment.install("scipy", "numpy<2.8,>=2.0.0", version="1.18.1", init="")
+    environment.install("xformers", init="", checkpoint="_scipy_is_available = False\n")
+    found = environment.imports("xformers")
+    assert "imports scipy, for which scipy requires numpy" in found.doubt("xformers", "xformers")
+    assert [(one.package, one.installed) for one in found.unmet] == [("scipy", "1.26.4")]
+
+
+def test_a_function_that_torchao_uses(environment: Environment) -> None:
+    source = "def constant(cls):\n    torch.utils._pytree.register_constant(cls)\n"
+    environment.install("torchao", init="", version="0.17.0", utils=source)
+    names = {"utils/__init__": "", "utils/_pytree": "def tree_map(): ...\n"}
+    environment.install("torch", init="", version="2.6.0", **names)
+    found = environment.imports("torchao")
+    assert "register_constant from torch.utils._pytree" in found.error("torchao", "torchao")
+    assert found.unmet == ()

@@ -193,7 +193,7 @@ class Imports:
         with self._lock:
             for step in self._steps(root, module) if self._unfit else ():
                 one = self._unfit.get(step.module)
-                older = one is not None and _much_older(one)
+                older = one is not None and _much_older(one, step.by)
                 if one is not None and (older or not self._serves(step.module, step.by)):
                     name = name_of(one.needs or "")
                     return (
@@ -458,12 +458,14 @@ class Imports:
                 yield f"{second}:{name}"
 
 
-def _much_older(one: UnmetRequirement) -> bool:
-    """Whether the first number of the installed version is lower than that of the required one.
+def _much_older(one: UnmetRequirement, by: str) -> bool:
+    """Whether the package of the file `by` requires a release with a higher first number.
 
-    Its names may then mean something else: kernels 0.17.2 fails with huggingface-hub 0.36, which
+    Names may then mean something else: kernels 0.17.2 fails with huggingface-hub 0.36, which
     has all that it imports.
     """
+    if re.split(r"[/\\]", by)[0] != module_of(normal_name(one.package or "")):
+        return False
     least = re.search(r">=?\s*(\d+)", one.needs or "")
     return least is not None and _before(one.installed or "", int(least[1]))
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 
 from attn_doctor.explain.blame import component_beside, component_of, innermost, is_unrelated
 from attn_doctor.explain.build_failure import at_its_compiler, failed_build
-from attn_doctor.explain.components import component_table
+from attn_doctor.explain.components import Component, component_table
 from attn_doctor.explain.explanation import Guess
 from attn_doctor.explain.failures import AFTER, BUILD, CHARACTERS, LOOK_BACK, Failure, failures
 from attn_doctor.explain.frameworks import of_framework
 from attn_doctor.explain.guess_words import in_words
 from attn_doctor.explain.log_signals import log_signals
-from attn_doctor.explain.messages import known_message
+from attn_doctor.explain.messages import KnownMessage, known_message
 from attn_doctor.explain.normalize import LogLine, NormalizedLog
 from attn_doctor.explain.outside import outside
 from attn_doctor.explain.survived import reports_another, survived
@@ -26,6 +26,8 @@ from attn_doctor.rulebook.frames import Frame, frames_of
 
 #: An exception without a message, and a traceback without an exception.
 _BARE = re.compile(r"(?:[\w.]*(?:Error|Exception):?)?")
+#: An exception with its message.
+_RAISED = re.compile(r"[\w.]*(?:Error|Exception): ")
 #: The title of a report, as it is exported and pasted.
 _TITLE = re.compile(r"#{1,3} \S|[Tt]itle:")
 #: A title that names the error.
@@ -44,7 +46,8 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
     """The component at which the end of a log failed; None if no component is named."""
     near: Guess | None = None
     trace = TraceLog(log.lines)
-    for failure in _about_attention(trace):
+    about = list(_about_attention(trace))
+    for index, failure in enumerate(about):
         known = known_message(failure.message, tuple(frame.path for frame in failure.frames))
         component, frame = component_of(failure, known)
         beside = component_beside(failure)
@@ -56,6 +59,7 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
         if component is not None:
             if component.fallback and frame is None and beside is not None and kind != "build":
                 component = beside
+            failure, known = _first(failure, about[index + 1 :], component, known)
             shown = _at_its_frame(failure, frame, log.lines)
             return in_words(name, shown, component, frame, known)
         if near is None and beside is not None:
@@ -69,6 +73,17 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
         if built.component.id != near.component or near.line > ended + AFTER:
             return near
     return in_words(name, built.failure, built.component, None, package=built.package)
+
+
+def _first(
+    last: Failure, before: Sequence[Failure], component: Component, known: KnownMessage | None
+) -> tuple[Failure, KnownMessage | None]:
+    """The first of exceptions of one component that follow each other without their frames."""
+    root = next((one for one in before if one.line.number == last.line.number - 1), last)
+    if last.frames or root.frames or not all(map(_RAISED.match, (last.message, root.message))):
+        return last, known
+    meant = known_message(root.message)
+    return (root, meant) if component_of(root, meant)[0] is component else (last, known)
 
 
 def _about_attention(trace: TraceLog) -> Iterator[Failure]:

@@ -41,12 +41,14 @@ class LogSignals:
     installed = _Pattern()
     no_operator = _Pattern()
     standing = _Pattern()
+    no_gpu = _Pattern()
 
     def __init__(self, table: Mapping[str, Sequence[str]]) -> None:
         self.table = table
         self.optional_causes = frozenset(table["optional_causes"])
         self.memory_causes = frozenset(table["memory_causes"])
         self.operator_causes = frozenset(table["operator_causes"])
+        self.gpu_causes = frozenset(table["gpu_causes"])
         self.installing_causes = frozenset(table["installing_causes"])
 
 

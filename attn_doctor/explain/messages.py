@@ -20,6 +20,8 @@ _LEAST, _PIECE = 24, 14
 _LEAST_THERE, _PIECE_THERE = 12, 8
 #: Plain text with which an entry alone names its component.
 _ENOUGH = 34
+#: The end of a message that a person leaves out.
+_FULL_STOP = " .!"
 #: Messages of Python and of any build, which say nothing of a component.
 _GENERAL = re.compile(
     r"unexpected keyword argument|positional argument|has no attribute|No module named|CUDA_HOME"
@@ -66,7 +68,7 @@ def known_message(message: str, paths: tuple[str, ...] = ()) -> KnownMessage | N
         entry = KnownMessage._make((*row.split("\t"), False))
         placed = (end := _end_of(entry.file)) != "" and end in places
         entry = entry._replace(placed=placed)
-        pieces = [piece.strip() for piece in entry.text.split("{}")]
+        pieces = [piece.strip() for piece in entry.text.rstrip(_FULL_STOP).split("{}")]
         plain = sum(map(len, pieces))
         least, piece = (_LEAST_THERE, _PIECE_THERE) if entry.placed else (_LEAST, _PIECE)
         if plain < least or len(longest) < piece or not _in_order(pieces, text):
@@ -111,5 +113,10 @@ def _rows() -> tuple[tuple[str, str], ...]:
     """The longest plain piece of each message, and the line of the table."""
     path = os.path.join(library.folder(), "messages.tsv")
     lines = read_bytes(path, DATA).decode("utf-8").splitlines()
-    rows = ((max(line.rsplit("\t", 1)[-1].split("{}"), key=len).strip(), line) for line in lines)
-    return tuple((longest, line) for longest, line in rows if len(longest) >= _PIECE_THERE)
+    texts = (line.rsplit("\t", 1)[-1].rstrip(_FULL_STOP) for line in lines)
+    longest = (max(text.split("{}"), key=len).strip() for text in texts)
+    return tuple(
+        (piece, line)
+        for piece, line in zip(longest, lines, strict=True)
+        if len(piece) >= _PIECE_THERE
+    )

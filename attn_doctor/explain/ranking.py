@@ -259,9 +259,11 @@ def _is_before_end(match: SymptomMatch, rules: Mapping[str, Rule], ends: Sequenc
 
 
 def _leads_to(cause: str, end: LogEnd) -> bool:
-    """The log ends in a lack of memory, or of operators, which the cause can have."""
+    """The log ends in a lack of memory, of operators, or of a GPU, which the cause can have."""
     signals = log_signals()
     if cause in signals.memory_causes and "memory" in end.text.lower():
+        return True
+    if cause in signals.gpu_causes and signals.no_gpu.search(end.text):
         return True
     return cause in signals.operator_causes and signals.no_operator.search(end.text) is not None
 

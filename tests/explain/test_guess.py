@@ -1210,3 +1210,16 @@ def test_an_error_of_a_logger_that_names_no_failure_of_attention(
 ) -> None:
     rule("a/b", "torch-cpu-only", "a message that no log here has")
     assert explained(log).guess is None
+
+
+def test_the_first_of_exceptions_that_follow_each_other(
+    rule: Callable[..., None], explained: Callable[..., Explanation]
+) -> None:
+    rule("a/b", "torch-cpu-only", "a message that no log here has")
+    log = (
+        "TypeError: _scaled_dot_product_attention_math() got an unexpected keyword argument 'gqa'\n"
+        "RuntimeError: aten::_scaled_dot_product_attention_math() takes 7 positional arguments\n"
+    )
+    guess = explained(log).guess
+    assert guess is not None
+    assert (guess.component, guess.line) == ("sdpa", 1)

@@ -125,3 +125,13 @@ def test_how_many_messages_name_their_component() -> None:
         for found, row in zip(answers, rows, strict=True)
     ]
     assert sum(right) / len(rows) >= LEAST
+
+
+def test_a_message_without_its_full_stop() -> None:
+    said = (
+        "Input axes must be greater than or equal to the product of kernel size and dilation. Got"
+        " kernel size 11, dilation 20, but dimension size was 200"
+    )
+    known = known_message(said)
+    assert known is not None
+    assert known.component == "natten"

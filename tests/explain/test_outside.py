@@ -42,6 +42,7 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
         (HEAD + "RuntimeError: level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)", "level-zero", 4),
         (HEAD + "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH", "cudnn-library", 4),
         (HEAD + "RuntimeError: CUDA driver error: operation not supported", "driver", 4),
+        ('Traceback (most recent call last):\n  File "/a/fused_moe.py", line 3, in fused_moe\n    kernel[grid](a)\nRuntimeError: PassManager::run failed', "triton-compiler", 4),
         (HEAD + "RuntimeError: Tensor size for `masked_fill` exceeds the limit supported by the MPS backend: must be less than 2**32 elements", "metal", 4),
         (HEAD + "RuntimeError: npuSynchronizeDevice:NPUStream.cpp:627 NPU function error: AclrtSynchronizeDeviceWithTimeout, error code is 507015", "cann", 4),
         (

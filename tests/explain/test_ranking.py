@@ -300,3 +300,13 @@ def test_a_package_that_is_not_ready_is_no_cause_where_it_was_built_at_last(
     assert not explained(f"{log}Successfully installed flash_attn-2.8.3\n").matches
     failed = "Traceback (most recent call last):\nRuntimeError: no wheel was found\n"
     assert explained(f"Successfully installed einops-0.8\n{failed}").matches
+
+
+def test_a_warning_of_the_driver_explains_that_a_program_has_no_gpu(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "gpu-not-available", "CUDA driver initialization failed")
+    warning = "/a/torch/cuda/__init__.py:52: UserWarning: CUDA driver initialization failed\n"
+    end = 'Traceback (most recent call last):\n  File "setup.py", line 47, in f\n    raise X()\n'
+    assert explained(f"{warning}{end}NotImplementedError: Cuda is not availabel").matches
+    assert not explained(f"{warning}{end}NotImplementedError: no such option").matches

@@ -25,7 +25,7 @@ _FULL_STOP = " .!"
 #: Messages of Python and of any build, which say nothing of a component.
 _GENERAL = re.compile(
     r"unexpected keyword argument|positional argument|has no attribute|No module named|CUDA_HOME"
-    r"|[Ii]nvalid value|not implemented"
+    r"|[Ii]nvalid value|not implemented|got multiple values for"
 )
 
 

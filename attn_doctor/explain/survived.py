@@ -28,7 +28,8 @@ _REPORTS_ANOTHER = re.compile(
     r"|\bsee (?:the )?(?:root cause|above|stack trace)|\blook up to see|\bnon-zero\b|\bsigquit\b)"
     r"|BrokenPipe|Broken pipe|EOFError|ConnectionReset|ConnectionRefused"
     r"|Connection (?:reset|refused|closed)|Timeout|timed out|ProcessGroup|NCCL|c10d|[Gg]loo"
-    r"|ActorDied|ActorUnavailable|RayTaskError|SystemExit|KeyboardInterrupt"
+    r"|ActorDied|ActorUnavailable|DeadError|Background loop|RayTaskError|SystemExit"
+    r"|KeyboardInterrupt"
 )
 #: A module cannot be imported, and what a program says later of one that it could not import.
 _NOT_IMPORTED = re.compile(r"\b(?:ImportError|ModuleNotFoundError|OSError|PackageNotFoundError)\b")

@@ -980,6 +980,15 @@ AttributeError: 'torch.dtype' object has no attribute 'startswith'
         ("ImportError: Error importing triangle_multiplicative_update from cuequivariance_ops_torch.", "cuequivariance", 1),
         ("[aiter] failed jit build [module_aiter_core]", "aiter", 1),
         ("StopIteration: Could not find libtransformer_engine.so", "transformer-engine", 1),
+        ("TypeError: AiterFlashAttentionImpl.__init__() got multiple values for argument 'x'", "aiter", 1),
+        (
+            (f'{HEAD}  File "{SITE}/vllm/attention/backends/flash_attn.py", line 467, in build\n'
+             "    input_block_tables[i] = block_table\n"
+             "ValueError: could not broadcast input array from shape (513,) into shape (512,)\n"
+             "ERROR 09-12 19:15:10 client.py:412] AsyncEngineDeadError('Background loop is stopped.')\n"),
+            "vllm",
+            5,
+        ),
         ("[cudnn_frontend] Error: No execution plans support the graph.", "cudnn", 1),
         (
             (f'{HEAD}  File "{SITE}/vllm/model_executor/layers/quantization/kv_cache.py", line 9, in f\n'

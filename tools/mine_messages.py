@@ -401,7 +401,7 @@ def _of_library(library: Path, version: str) -> Iterator[Row]:
         if (
             not re.match(r"[A-Z\"(]", line)
             or line.count(" ") < 4
-            or re.search(r"::|[<>{}*=]|\.cu", line)
+            or re.search(r"::|[<>{}*=]|\.cu|^(?:INFO|WARNING):", line)
         ):
             continue
         component = next((name for pattern, name in _LIBRARY if re.search(pattern, line)), "")

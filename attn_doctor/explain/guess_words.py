@@ -17,7 +17,7 @@ from attn_doctor.rulebook.frames import Frame
 #: How messages write the value that was found and the one that was wanted.
 _GOT = (
     r",? (?:but |and )?(?:got|found|received|you have)"
-    r" (?P<seen>\([^)\n]{0,80}\)|(?:(?! which )[^;\n(]){1,80})"
+    r" (?P<seen>\([^)\n]{0,80}\)|(?:\(\)|(?! which )[^;\n(]){1,80})"
 )
 _WANTED = r"(?P<wanted>[^;\n]{1,100}?)"
 _VALUES = tuple(

@@ -222,6 +222,12 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
             "sage",
             "died",
         ),
+        (
+            ("AssertionError: vllm.vllm_flash_attn requires the CUDA flash attention extensions (_vllm_fa2_C or"
+            " _vllm_fa3_C). On ROCm, use upstream flash_attn."),
+            "vllm",
+            "platform",
+        ),
         # torch's tracer shows the program that it traced below its message.
         (
             (f'{HEAD}  File "{SITE}/torch/_dynamo/exc.py", line 439, in unimplemented\n    raise Unsupported(msg)\n'
@@ -252,6 +258,7 @@ def test_the_component_and_the_kind(
         "TypeError: Cannot convert a MPS Tensor to float64 dtype as the MPS framework does not",
         SDPA + "torch.onnx.errors.UnsupportedOperatorError: aten::scaled_dot_product_attention",
         "UserWarning: flash_attn: error: it is slow",
+        "INFO: Creating cudnn tensors for node named 'sdpa'",
         ("subprocess.CalledProcessError: Command '['C:/v/python.exe', 'C:/a/train.py', '--xformers']' "
         "returned non-zero exit status 1."),
         "PermissionError: [Errno 13] Permission denied: '/home/triton-server'",
@@ -265,7 +272,7 @@ def test_the_component_and_the_kind(
     ],
     ids=[
         "own code", "memory", "the run went on", "optional", "a number", "no attention", "export",
-        "warning", "launcher", "server", "option", "convolution",
+        "warning", "information", "launcher", "server", "option", "convolution",
         "a line of code that raises", "available",
     ],
 )  # fmt: skip
@@ -565,6 +572,12 @@ def test_the_place_the_condition_and_the_values(guessed: Callable[[str], Guess |
     assert found.condition == "not (arch >= 100 and d <= 128)"
     assert guess_in_words(found).endswith("The code wants `arch >= 100 and d <= 128`.")
     assert (found.wanted, found.seen) == ("at most 128", "256")
+
+
+def test_a_call_is_part_of_the_value(guessed: Callable[[str], Guess | None]) -> None:
+    found = guessed("ValueError: xformers expected a tensor with rank 4, got x.dim()=3.")
+    assert found is not None
+    assert (found.wanted, found.seen) == ("a tensor with rank 4", "x.dim()=3")
 
 
 def test_a_version_range_becomes_a_command(guessed: Callable[[str], Guess | None]) -> None:

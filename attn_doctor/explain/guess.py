@@ -121,11 +121,12 @@ def _at_its_frame(failure: Failure, frame: Frame | None, lines: Sequence[LogLine
     """The failure at the call in the component's frame, if it has no message of its own."""
     if failure.message or frame is None:
         return failure
-    place, following = (frame.path, frame.line), None
+    place = frame.path, frame.line
+    following: LogLine | None = None
     for line in reversed(lines[-LOOK_BACK:]):
         if any((one.path, one.line) == place for one in frames_of([line.text])):
-            called = following is not None and _CODE.match(following.text)
-            return failure._replace(line=following if called else line)
+            called = following if following and _CODE.match(following.text) else line
+            return failure._replace(line=called)
         following = line
     return failure
 

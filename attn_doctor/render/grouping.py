@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 #: Problems of backends and versions that the user requires.
-_ASKED = ("required/", "policy/")
+ASKED = ("required/", "policy/")
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -189,7 +189,7 @@ def exit_code(
     if fail_on is not None:
         for finding in diagnosis.problems:
             if finding.severity.rank >= fail_on.rank and (
-                configs is None or finding.rule.startswith(_ASKED) or has_part(finding, configs)
+                configs is None or finding.rule.startswith(ASKED) or has_part(finding, configs)
             ):
                 return 1
     newer = any(

@@ -47,6 +47,20 @@ def test_the_answer_survives_quiet(flux: Path) -> None:
     assert done.stdout.startswith("config/config.json: Flux.1, SimpleTuner 4.1.0\n")
 
 
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+def test_what_is_required_is_answered_beside_a_configuration(
+    flux: Path, quiet: tuple[str, ...]
+) -> None:
+    asked = ("--config", "config/config.json", "--for", "inference", *quiet)
+    missing = check(flux, *asked, "--require", "xformers")
+    assert missing.returncode == 1
+    assert "[required/xformers]" in missing.stdout
+    assert "in the configuration" not in missing.stdout.splitlines()[-2]
+    met = run("check", "--facts", H200, *asked, "--require", "native", cwd=flux)
+    assert ", as required" in met.stdout
+    assert "in the configuration" in met.stdout.splitlines()[-2]
+
+
 def test_a_project(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "start.sh").write_text("python main.py --use-sage-attention\n", "utf-8")

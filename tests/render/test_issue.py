@@ -34,6 +34,13 @@ def test_few_lines_and_the_rest_unfolds() -> None:
     assert block.endswith("</details>\n")
 
 
+def test_the_command_for_the_backends_is_code() -> None:
+    block = issue(DIAGNOSIS, MATRIX)
+    (line,) = [line for line in block.splitlines() if line.startswith("| backends |")]
+    assert "`attn-doctor backends" in line
+    assert "\\`" not in line
+
+
 def test_many_problems_are_counted() -> None:
     many = tuple(replace(OLD_DRIVER, rule=f"driver/rule-{n}", title=f"T{n}") for n in range(30))
     lines = visible(issue(Diagnosis(facts=FACTS, findings=many, rules=30), MATRIX))

@@ -61,7 +61,9 @@ def _top(
 
         shown += [("config", lines) for lines in preflight.short_forms(configs)]
     for name, lines in shown:
-        yield f"| {name} | {'<br>'.join(map(escape, lines))} |"
+        # Only the line of backends holds a command; the others are values of the machine.
+        write = prose if name == "backends" else escape
+        yield f"| {name} | {'<br>'.join(map(write, lines))} |"
     yield ""
     for sentence in caveats(diagnosis.facts):
         yield f"> {escape(sentence)}"

@@ -10,6 +10,7 @@ from attn_doctor.findings import Because, Diagnosis, Severity, Verdict
 from attn_doctor.render.definition_list import fix_lines, labelled, titled
 from attn_doctor.render.findings.summary import blocks, caveats, opening
 from attn_doctor.render.grouping import (
+    ASKED,
     Problem,
     as_shown,
     counts,
@@ -60,6 +61,8 @@ def text(
     lines: list[str] = []
     if asked:
         lines += _answers(configs, terminal)
+        met = [*_met(diagnosis, terminal)]
+        lines += [*met, ""] if met else []
     else:
         lines += [] if quiet else opening(diagnosis.facts, terminal)
         lines += [*_verdict(diagnosis, terminal), *_met(diagnosis, terminal), ""]
@@ -69,7 +72,11 @@ def text(
         lines += _top(diagnosis, terminal, backends, configs, unread)
     folded: list[str] = []
     every = problems(diagnosis)
-    others = [one for one in every if asked and not has_part(one.finding, configs)]
+    others = [
+        one
+        for one in every
+        if asked and not has_part(one.finding, configs) and not one.finding.rule.startswith(ASKED)
+    ]
     for problem in every:
         if problem in others:
             continue
@@ -163,6 +170,8 @@ def _conclusion(
     mark = "✗" if errors else "!" if warnings else "?" if open_ else "✓"
     noun = "configuration" if len(configs) == 1 else "configurations"
     verdict = f"{', '.join(words) or 'nothing found'} in the {noun}"
+    if any(one.finding.rule.startswith(ASKED) for one in shown):
+        verdict = ", ".join(words)
     if open_:
         verdict += f"; whether {'it runs' if len(phases) == 1 else 'all of it runs'} is not known"
     yield terminal.style(f"{mark} {verdict}", "bold", colour)

@@ -30,11 +30,12 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
     """
     until = Limit.of(limit)
     host.patience = max(1.0, limit / LIMIT)
-    host.prepare = partial(_prepare, host.prepare)
-    forks = Forks(host)
+    others, forks = host.prepare, Forks(host)
+    host.prepare = partial(_prepare, others)
     try:
         return _facts(host, python, until, forks)
     finally:
+        host.prepare = others
         forks.end()
 
 

@@ -41,7 +41,7 @@ class Index:
 
     `with_conditions` are the rules with conditions, as far as verdicts need them; the id of such a
     rule is a `_Words`; `reading` is a `_Reading`; each other name is that of a table.
-    Raises `FileNotFoundError` if there is no file at `path`.
+    Raises `FileNotFoundError` if `path` does not exist.
     """
 
     def __init__(self, path: str) -> None:

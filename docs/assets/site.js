@@ -11,7 +11,7 @@ function rulesFor(text, rules) {
   return scored.sort(([a], [b]) => b - a).map(([, rule]) => rule);
 }
 
-// Marks such as ":" and "*" are operators of the search, and it fails at some numbers.
+// Marks such as ":" and "*" are operators of the search, and numbers without letters say little.
 function asWords(text) {
   const words = text.replace(/0x[0-9a-f]+|\S*[\/\\](?=\S)/gi, " ").match(/[\p{L}\p{N}]{2,}/gu) || [];
   const named = words.filter((word) => /\p{L}/u.test(word));

@@ -252,6 +252,33 @@ PASTED = (
 )  # fmt: skip
 
 
+def _found(site: Path, pasted: list[str]) -> list[list[str]]:
+    """The pages that the site's search finds for each pasted text, best first."""
+    done = subprocess.run(
+        ["node", Path(__file__).with_name("search.mjs"), site],
+        input=json.dumps(pasted),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stderr == ""
+    found: list[list[str]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.recipes
+@pytest.mark.skipif(not shutil.which("node"), reason="the site's search is JavaScript")
+def test_every_beginning_of_a_word_can_be_searched(site: Path) -> None:
+    index = json.loads((site / "search/search_index.json").read_text("utf-8"))
+    words = re.findall(
+        r"[a-z][a-z0-9]{2,}", " ".join(page["text"] for page in index["docs"]).lower()
+    )
+    beginnings = sorted({word[:3] for word in words} | {"sm"})
+    assert len(beginnings) > 1000
+    assert all(len(pages) <= 3 for pages in _found(site, beginnings))  # none of them raised
+
+
 @pytest.mark.recipes
 @pytest.mark.skipif(not shutil.which("node"), reason="the site's search is JavaScript")
 def test_a_pasted_message_finds_its_page_first(site: Path) -> None:
@@ -259,16 +286,7 @@ def test_a_pasted_message_finds_its_page_first(site: Path) -> None:
     lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
     cases = {case["id"]: case for case in map(json.loads, lines)}
     pasted = [cases[name]["log"] for name in PASTED]
-    script = Path(__file__).with_name("search.mjs")
-    answer = subprocess.run(
-        ["node", script, site],
-        input=json.dumps(pasted),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
-    first = [pages[0] for pages in json.loads(answer)]
+    first = [pages[0] if pages else "" for pages in _found(site, pasted)]
     causes = {f"rules/{rule.id}/": rule.cause for rule in whole_rules()}
     found = {name: causes.get(page) for name, page in zip(PASTED, first, strict=True)}
     assert found == {name: cases[name]["cause"] for name in PASTED}

@@ -119,6 +119,23 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     )
 
 
+#: How the theme's search (lunr 2.3.9) names a node while it merges equal ones, and the correction.
+#: Without a mark between a letter and the number of a node, "1" and 20 are the same as "12" and 0.
+#: Nodes that differ are then merged, and a search for words such as "sm" fails.
+_NODE_NAME = ("e=e+s+o.id}return e", 'e=e+s+o.id+";"}return e')
+
+
+def on_post_build(config: Any) -> None:
+    """Correct the search of the theme. Raises `ValueError` if its code has changed."""
+    workers = Path(config.site_dir) / "assets" / "javascripts" / "workers"
+    (worker,) = workers.glob("search.*.js")
+    code = worker.read_text("utf-8")
+    if code.count(_NODE_NAME[0]) != 1:
+        message = f"{worker.name}: the code of lunr has changed; look at _NODE_NAME in hook.py"
+        raise ValueError(message)
+    worker.write_text(code.replace(*_NODE_NAME), "utf-8")
+
+
 def _llms() -> str:
     """The list of pages for language models (llmstxt.org)."""
     tasks = sorted((ROOT / "docs/tasks").glob("*.md"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import struct
 import sys
@@ -73,6 +74,14 @@ class Maker:
         self.write(folder / "main.cpp", "int main;")
         self.write(folder / f"{name}.so", elf())
         return folder
+
+    def old_lock(self, root: Path, version: str = "py312_cu130") -> Path:
+        """An extension whose build died long ago, also where others' processes cannot be seen."""
+        folder = self.extension(root, version)
+        lock = self.write(folder / "lock", b"")
+        for path in folder.iterdir():
+            os.utime(path, (0, 0))
+        return lock
 
     def small_kernel(self, root: Path, arch: str = "9.0", nvrtc: str = "13.0") -> Path:
         name = f"i0e_kernel_arch{arch}_nvrtc{nvrtc}_sass_7012_{'a1' * 20}"

@@ -51,10 +51,7 @@ def full(tmp_path: Path, make: Any) -> Path:
     make.inductor(tmp_path / "inductor")
     root = tmp_path / "home" / ".cache" / "torch_extensions"
     make.extension(root, "py27_cpu", "old")
-    lock = make.write(
-        make.extension(root, f"py{sys.version_info[0]}{sys.version_info[1]}_cpu") / "lock", b""
-    )
-    os.utime(lock, (0, 0))
+    make.old_lock(root, f"py{sys.version_info[0]}{sys.version_info[1]}_cpu")
     return root
 
 

@@ -260,8 +260,7 @@ def surveyed(kind: CacheFolder, root: Path) -> Survey:
 @pytest.mark.parametrize("everything", [True, False])
 @pytest.mark.posix
 def test_an_abandoned_lock_is_deleted(tmp_path: Path, make: Any, everything: bool) -> None:
-    lock = make.write(make.extension(tmp_path) / "lock", b"")
-    os.utime(lock, (0, 0))
+    make.old_lock(tmp_path)
     found = plan(surveyed("extensions", tmp_path), everything=everything)
     assert "py312_cu130/fused/lock" in found.files
     whys = [group.why for group in found.groups if "py312_cu130/fused/lock" in group.files]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,10 +63,8 @@ def test_torchs_lock_files_count_only_while_they_are_locked(tmp_path: Path, make
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows who has a file open")
 def test_an_extensions_lock_is_its_makers_while_he_has_it_open(tmp_path: Path, make: Any) -> None:
-    path = make.write(make.extension(tmp_path) / "lock", b"")
-    old = time.time() - 7200
+    path = make.old_lock(tmp_path)
     with held(path, "open") as pid:
-        os.utime(path, (old, old))
         (one,) = found("extensions", tmp_path)
         assert one.holder.startswith(f"process {pid} (")
         assert not one.stale
@@ -76,8 +73,7 @@ def test_an_extensions_lock_is_its_makers_while_he_has_it_open(tmp_path: Path, m
 
 
 def test_a_lock_on_a_network_disk_is_not_stale(tmp_path: Path, make: Any) -> None:
-    path = make.write(make.extension(tmp_path) / "lock", b"")
-    os.utime(path, (0, 0))
+    make.old_lock(tmp_path)
     (one,) = found("extensions", tmp_path, network=True)
     assert not one.stale
     assert "another machine" in one.doubt
@@ -128,12 +124,9 @@ def test_a_build_that_still_writes_has_its_lock(
 ) -> None:
     """In a container its process may be invisible, and a build takes more than an hour."""
     monkeypatch.setattr("attn_doctor.kernels.caches.locks._contained", lambda: True)
-    folder = make.extension(tmp_path)
-    lock = make.write(folder / "lock", b"")
-    for path in folder.iterdir():
-        os.utime(path, (0, 0))
+    lock = make.old_lock(tmp_path)
     assert found("extensions", tmp_path)[0].stale
-    make.write(folder / "flash_fwd.o", make.elf())
+    make.write(lock.parent / "flash_fwd.o", make.elf())
     (one,) = found("extensions", tmp_path)
     assert not one.stale
     assert "changed in the last hour" in one.doubt

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 
@@ -13,6 +12,7 @@ import shellingham
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.shell import detect
 from attn_doctor.shell.quote import SHELLS
+from tests.shells import path_of
 
 
 def nearest(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -66,15 +66,13 @@ def test_a_system_without_process_lists_has_the_login_shell(
 @pytest.mark.native
 @pytest.mark.parametrize("shell", ["bash", "zsh", "dash", "fish"])
 def test_the_shell_that_asks_is_detected(shell: str) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
     code = (
         "from attn_doctor.shell.detect import detect;"
         "print(detect({'SHELL': '/bin/nologin'}, windows=False))"
     )
     # A second command keeps the shell from replacing itself by the first.
     done = subprocess.run(
-        [shell, "-c", f'{sys.executable} -c "{code}"; true'],
+        [path_of(shell), "-c", f'{sys.executable} -c "{code}"; true'],
         capture_output=True,
         text=True,
         timeout=60,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ import pytest
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.shell.exports import Exports, eval_lines, set_variable, start_lines
 from attn_doctor.shell.quote import SHELLS, Shell
+from tests.shells import UTF8, path_of
 
 VALUES = [
     "/home/ada/.cache/torchinductor",
@@ -37,13 +37,11 @@ SHOW = f"{sys.executable} -c \"import os; print(ascii(os.environ['WHERE']))\""
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("shell", PROGRAMS)
 def test_every_shell_takes_the_value_as_it_is(shell: Shell, value: str) -> None:
-    argv = PROGRAMS[shell]
-    if shutil.which(argv[0]) is None:
-        pytest.skip(f"{argv[0]} is not installed")
+    program, *options = PROGRAMS[shell]
     code = f"{set_variable('WHERE', value, shell)}\n{SHOW}"
     done = subprocess.run(
-        [*argv, code], capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, "LC_ALL": "C.UTF-8"},
+        [path_of(program), *options, code], capture_output=True, text=True, timeout=60,
+        check=False, env={**os.environ, "LC_ALL": UTF8},
     )  # fmt: skip
     assert done.stdout.strip() == ascii(value), done.stderr
 
@@ -73,13 +71,11 @@ ODD = ["/opt/cuda-13.0", "/opt/my cuda", "/opt/it's", '/opt/"q"$HOME`id`', "/opt
 
 
 def run(program: str, script: str, **variables: str) -> str:
-    path = shutil.which(program)
-    if path is None:
-        pytest.skip(f"{program} is not installed")
+    path = path_of(program)
     option = ["-NoProfile", "-Command"] if program == "pwsh" else ["-c"]
     # fish writes into its home, so it gets one of its own.
     with tempfile.TemporaryDirectory() as home:
-        environ = {"PATH": "/usr/bin:/bin", "HOME": home, "LC_ALL": "C.UTF-8", **variables}
+        environ = {"PATH": "/usr/bin:/bin", "HOME": home, "LC_ALL": UTF8, **variables}
         ran = subprocess.run(
             [path, *option, script], env=environ, capture_output=True, timeout=60, check=False
         )
@@ -101,7 +97,9 @@ def test_lines_set_exactly_these_variables(
     printed = run(name, f"{evaluate.format(f'cat {file}')}; {shown}")
     found = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
     assert found["CUDA_HOME"] == found["CUDA_PATH"] == root
-    assert found["PATH"] == f"{root}/bin:/usr/bin:/bin"
+    # PowerShell puts its own folder on PATH when it starts.
+    own = f"{Path(path_of(name)).resolve().parent}:" if name == "pwsh" else ""
+    assert found["PATH"] == f"{root}/bin:{own}/usr/bin:/bin"
 
 
 @pytest.mark.parametrize(("shell", "name"), [("bash", "bash"), ("sh", "dash"), ("zsh", "zsh"),
@@ -157,13 +155,11 @@ def test_a_folder_of_windows_is_one_entry_of_path(shell: Shell) -> None:
     lines = [*eval_lines(exports, shell), *start_lines(exports, shell)]
     assert sum("/c/CUDA/v12.8/bin" in line for line in lines) == 2
     assert sum(r"C:\CUDA\v12.8\bin" in line for line in lines) == 0
-    argv = PROGRAMS[shell]
-    if shutil.which(argv[0]) is None:
-        pytest.skip(f"{argv[0]} is not installed")
+    program, *options = PROGRAMS[shell]
     show = f"{sys.executable} -c \"import os; print(os.environ['PATH'].split(':')[0])\""
     for some in (eval_lines(exports, shell), start_lines(exports, shell)):
         done = subprocess.run(
-            [*argv, "\n".join([*some, show])],
+            [path_of(program), *options, "\n".join([*some, show])],
             capture_output=True,
             text=True,
             timeout=60,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from attn_doctor.clean import is_clean
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.shell.quote import SHELLS, Shell, join, quote, quote_always
+from tests.shells import UTF8, path_of
 
 #: Any text that an argument can have. Lone surrogates cannot be encoded.
 TEXT = st.text(
@@ -38,20 +38,17 @@ PROGRAMS: dict[str, tuple[Shell, tuple[str, ...]]] = {
 @given(texts=st.lists(TEXT, min_size=1, max_size=8))
 @example(texts=["C:\\Users\\O’Brien", "=ls", "-n", "", "~", "it's", "\\\\'", "a=b", "!!"])
 def test_a_shell_reads_back_the_same_words(program: str, texts: list[str]) -> None:
-    path = shutil.which(program)
-    if path is None:
-        pytest.skip(f"{program} is not installed")
     shell, options = PROGRAMS[program]
     words = [
         *(quote(text, shell) for text in texts),
         *(quote_always(text, shell) for text in texts),
     ]
     done = subprocess.run(
-        [path, *options, "-c", f"/usr/bin/printf '%s\\0' {' '.join(words)}"],
+        [path_of(program), *options, "-c", f"/usr/bin/printf '%s\\0' {' '.join(words)}"],
         capture_output=True,
         timeout=60,
         check=True,
-        env={**os.environ, "LC_ALL": "C.UTF-8"},
+        env={**os.environ, "LC_ALL": UTF8},
     )
     assert done.stdout.decode().split("\0")[:-1] == [*texts, *texts]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import venv
@@ -19,6 +18,7 @@ from attn_doctor.fixes.cuda_home.start_files import FileChanges, append, file_ch
 from attn_doctor.fixes.journal import begin
 from attn_doctor.shell.exports import Exports
 from attn_doctor.shell.quote import Shell
+from tests.shells import UTF8, path_of
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="written for POSIX shells")
 EXPORTS = Exports(variables={"CUDA_HOME": "/o p", "CUDA_PATH": "/o p"}, path="/o p/bin")
@@ -44,12 +44,14 @@ def write_it(tmp_path: Path, wanted: FileChanges) -> None:
 
 
 def run(shell: str, script: str, home: Path, **variables: str) -> list[str]:
-    path = shutil.which(shell)
-    if path is None:
-        pytest.skip(f"{shell} is not installed")
-    environ = {"PATH": "/usr/bin:/bin", "HOME": str(home), "LC_ALL": "C.UTF-8", **variables}
+    environ = {"PATH": "/usr/bin:/bin", "HOME": str(home), "LC_ALL": UTF8, **variables}
     ran = subprocess.run(
-        [path, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
+        [path_of(shell), "-c", script],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert ran.stderr == ""
     return ran.stdout.splitlines()

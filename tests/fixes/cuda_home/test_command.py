@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -17,9 +16,7 @@ from attn_doctor.fixes.cuda_home import confirm
 from tests.command import installed
 from tests.fixes.cuda_home.trees import make, program
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("g++") or os.name == "nt", reason="the small toolkits need gcc"
-)
+pytestmark = pytest.mark.gcc
 #: What torch's cpp_extension does to find its toolkit, in short.
 CPP_EXTENSION = """import os
 CUDA_HOME = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")

@@ -17,9 +17,7 @@ from attn_doctor.host.local import LocalHost
 from attn_doctor.probes.toolchain import cuda_root
 from tests.fixes.cuda_home.trees import make, program
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("g++") or os.name == "nt", reason="the small toolkits need gcc"
-)
+pytestmark = pytest.mark.gcc
 
 
 def toolkit(root: Path, version: str, *, in_use: bool = False) -> Toolkit:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -15,9 +13,7 @@ from attn_doctor.rulebook import library
 from tests.fixes.cuda_home.trees import make
 
 
-@pytest.mark.skipif(
-    not shutil.which("gcc") or os.name == "nt", reason="the small toolkit needs gcc"
-)
+@pytest.mark.gcc
 def test_a_toolkit_of_ones_own_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     root = make(tmp_path / "attn-doctor" / "toolkits" / "cuda-13.0", "13.0")

@@ -31,9 +31,7 @@ from attn_doctor.probes.toolchain import cuda_root
 from attn_doctor.rulebook import library
 from tests.fixes.cuda_home.trees import HEADERS, make, program
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("gcc") or os.name == "nt", reason="the small toolkits need gcc"
-)
+pytestmark = pytest.mark.gcc
 
 
 def facts(cuda: str = "13.0", site: Path | None = None, pip: str = "25.0", uv: str = "") -> Facts:

@@ -116,6 +116,7 @@ def test_a_compiler_behind_the_name_of_a_shell_command_counts() -> None:
     assert "a.so" in watch.touched
 
 
+@pytest.mark.posix
 def test_the_hook_sees_real_programs_and_files(tmp_path: Path) -> None:
     """In a process of its own, since an audit hook stays."""
     source = tmp_path / "a.c"

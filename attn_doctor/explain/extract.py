@@ -188,8 +188,9 @@ _SYSTEMS = {
         r"/private/var/|macosx|/appleinternal/|device=mps\b|(?<![a-z]:)(?<!/mnt/[a-z])/users/|darwin"
     ),
     "linux": (
-        r"linux_x86_64|x86_64-linux|manylinux|/usr/lib/|/home/|/lib/x86_64|aarch64-linux|linux-gnu"
-        rf"|/mnt/[a-z]/|{_ARM}"
+        r"linux_x86_64|x86_64-linux|manylinux|aarch64-linux|linux-gnu"
+        r"|/(?:usr/lib/|home/|lib/x86_64|mnt/[a-z]/|(?<![\w.]/)root/|dist-packages/|opt/conda/)"
+        rf"|{_ARM}"
     ),
 }
 #: `Platform: Windows`, `platform: Linux-5.15.0-x86_64`, `OS: Ubuntu 22.04.4 LTS (x86_64)`

@@ -1,6 +1,6 @@
 """Puts off modules that others import and that most commands do not use.
 
-`pathlib` imports `urllib.parse`, msgspec imports `decimal`, `uuid` and a module that describes
+`pathlib` imports `urllib.parse`, msgspec imports `decimal`, `uuid` and two modules that describe
 types, `subprocess` imports `locale` and `signal`: 1 to 2 ms each. While these are imported, `Later`
 stands for such a module, and imports it when something in it is first used.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -19,6 +19,7 @@ _ELSEWHERE = () if os.name == "nt" else ("_winapi", "msvcrt", "nt")
 _LATER = (
     "decimal",
     "locale",
+    "msgspec._json_schema",
     "msgspec.inspect",
     "platform",
     "signal",
@@ -28,6 +29,12 @@ _LATER = (
 )
 #: Types that msgspec asks for at once. attn-doctor encodes and decodes none of them.
 _TYPES = (("decimal", "Decimal"), ("uuid", "UUID"), ("uuid", "SafeUUID"))
+#: Functions that `pathlib` and msgspec ask for at once. `Path.as_uri` and schemas use them.
+_FUNCTIONS = (
+    ("urllib.parse", "quote_from_bytes"),
+    ("msgspec._json_schema", "schema"),
+    ("msgspec._json_schema", "schema_components"),
+)
 
 
 class Later(ModuleType):
@@ -41,10 +48,15 @@ class Later(ModuleType):
         return getattr(import_module(self.__name__), name)
 
 
-def _quote(text: bytes) -> str:
-    from urllib.parse import quote_from_bytes
+def _calling(module: str, name: str) -> Callable[..., Any]:
+    """A function that imports the one it calls."""
 
-    return quote_from_bytes(text)
+    def call(*args: Any, **options: Any) -> Any:
+        from importlib import import_module
+
+        return getattr(import_module(module), name)(*args, **options)
+
+    return call
 
 
 @contextmanager
@@ -54,9 +66,9 @@ def put_off() -> Iterator[None]:
     for name, kind in _TYPES:
         if name in made:
             setattr(made[name], kind, type(kind, (), {"unknown": None}))
-    if "urllib.parse" in made:
-        # `pathlib` asks for it at once too, and uses it for `Path.as_uri` alone.
-        made["urllib.parse"].quote_from_bytes = _quote  # type: ignore[attr-defined]
+    for name, function in _FUNCTIONS:
+        if name in made:
+            setattr(made[name], function, _calling(name, function))
     placed: dict[str, ModuleType | None] = {**made}
     placed |= {name: None for name in _ELSEWHERE if name not in sys.modules}
     sys.modules.update(placed)  # type: ignore[arg-type]

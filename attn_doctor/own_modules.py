@@ -27,8 +27,10 @@ _COMPILED = f".{sys.implementation.cache_tag}.pyc"
 _BY_TIME = MAGIC_NUMBER + bytes(4)
 #: The folder of Python's own modules.
 _PYTHON = os.path.dirname(os.__file__)
+#: Bytes that are read at once: most bytecode is shorter, and memory for more takes longer to get.
+_PIECE = 32_000
 #: Longer bytecode is left to Python.
-_MOST = 120_000
+_MOST = 4 * _PIECE
 #: As they are before `reach.guard` puts others in their place.
 _os_open, _read, _close, _stat = os.open, os.read, os.close, os.stat
 _BINARY = os.O_RDONLY | getattr(os, "O_BINARY", 0)
@@ -121,7 +123,8 @@ def _content(path: str) -> bytes:
     """The first `_MOST` bytes of a file."""
     file = _os_open(path, _BINARY)
     try:
-        return _read(file, _MOST)
+        content = _read(file, _PIECE)
+        return content if len(content) < _PIECE else content + _read(file, _MOST - _PIECE)
     finally:
         _close(file)
 

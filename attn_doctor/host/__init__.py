@@ -9,8 +9,6 @@ Questions about files raise `OSError` as the operating system does. Questions ab
 do: `Ran.outcome` is how the program ended.
 """
 
-from __future__ import annotations
-
 import os
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
@@ -195,10 +193,10 @@ class Host:
         """Return the lines with one of `needles` in the first `limit` bytes of a file."""
         return tuple(self.ask("grep", path, [*needles], limit))
 
-    def try_grep(self, path: str, *needles: str) -> tuple[str, ...]:
+    def try_grep(self, path: str, *needles: str, limit: int = 1 << 20) -> tuple[str, ...]:
         """Return the lines with one of `needles`, or nothing if the file cannot be read."""
         try:
-            return self.grep(path, *needles)
+            return self.grep(path, *needles, limit=limit)
         except OSError:
             return ()
 

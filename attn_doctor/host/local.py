@@ -90,6 +90,9 @@ def _stat(path: str) -> dict[str, Any]:
 
 #: A folder whose sources count although they are three folders deep.
 _ATTENTION = "torch/nn/attention/"
+#: What follows the name in each line of a RECORD that has a hash, as pip, uv and conda write it.
+#: To search for it too is faster than to search for the end of a name alone.
+_HASH = ",sha256="
 #: Bytes of a RECORD that are read; that of torch has 1.3 million.
 _RECORD = 1 << 23
 
@@ -171,7 +174,7 @@ def _is_of_musl(info: str) -> bool:
 
 def _first(record: str, ending: str) -> str:
     """Return the first file of a RECORD whose name has that ending; empty if none has."""
-    at = record.find(f"{ending},")
+    at = record.find(ending + _HASH)
     return record[record.rfind("\n", 0, at) + 1 : at + len(ending)] if at >= 0 else ""
 
 
@@ -180,35 +183,41 @@ def _recorded(record: str, *, nvidia: bool) -> list[tuple[str, int]]:
 
     Ends of names are searched in the whole text: of torch's 14,000 lines one in twenty counts.
     """
-    found = []
-    sized = re.compile(r"[^,\n]*,(\d{1,15})\r?(?:\n|\Z)").match
-
-    def listed(stem: str, rest: str, at: int) -> int | None:
-        """Return the size of a file that counts. `at`: what follows its name in `rest`."""
-        if stem[:1] in ("", "/", ".") or "," in stem or "/test" in stem:
-            return None
-        size = sized(rest, at)
-        return int(size[1]) if size else None
-
     # Every sixth line is a source; the others are few.
-    parts = record.split(".py,")
-    stems = [one.rpartition("\n")[2] for one in parts[:-1]]
-    for number, stem in enumerate(stems, 1):
-        if (stem.count("/") <= 2 or _ATTENTION in stem) and (
-            (size := listed(stem, parts[number], 0)) is not None
-        ):
-            found.append((f"{stem}.py", size))
+    parts = record.split(f".py{_HASH}")
+    stems = [one[one.rfind("\n") + 1 :] for one in parts[:-1]]
+    found = [
+        (f"{stem}.py", int(size))
+        for stem, rest in zip(stems, parts[1:], strict=True)
+        if (stem.count("/") <= 2 or _ATTENTION in stem) and _counts(stem) and (size := _size(rest))
+    ]
     if nvidia:
         wheels = re.findall(r"(?m)^(nvidia/[^,\n]+\.so\.\d+),[^,\n]*,(\d{1,15})\r?$", record)
         found += [(path, int(size)) for path, size in wheels]
     for name in (".pyd" if os.name == "nt" else ".so", "/torch_shm_manager"):
-        at = record.find(f"{name},")
+        marked = name + _HASH
+        at = record.find(marked)
         while at >= 0:
-            stem, after = record[record.rfind("\n", 0, at) + 1 : at], at + len(name) + 1
-            if (size := listed(stem, record, after)) is not None:
-                found.append((stem + name, size))
-            at = record.find(f"{name},", after)
+            stem, after = record[record.rfind("\n", 0, at) + 1 : at], at + len(marked)
+            if _counts(stem) and (size := _size(record, after)):
+                found.append((stem + name, int(size)))
+            at = record.find(marked, after)
     return found
+
+
+def _counts(stem: str) -> bool:
+    """Whether a name of a RECORD is one that `_changed_files` looks at."""
+    return stem[:1] not in "/." and "," not in stem and "/test" not in stem
+
+
+def _size(record: str, at: int = 0) -> str:
+    """Return the size at the end of a line of a RECORD; empty if it is not a number.
+
+    `at`: where the hash begins in `record`.
+    """
+    end = record.find("\n", at)
+    size = record[at : end if end >= 0 else None].rstrip("\r").rpartition(",")[2]
+    return size if size.isascii() and size.isdecimal() and len(size) < 16 else ""
 
 
 #: Processor → its number in the header of an ELF file.

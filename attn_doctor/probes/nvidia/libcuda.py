@@ -17,6 +17,8 @@ from attn_doctor.probes.machine import loader
 CUDA = "libcuda.so.1"
 NVML = "libnvidia-ml.so.1"
 LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig")
+#: The loader's cache. The names of all libraries stand in it as they are.
+CACHE = "/etc/ld.so.cache"
 LDCONFIG_SECONDS = 0.4
 #: How `ldconfig -p` marks a library that a 64-bit process of this machine can load.
 _MARKS = {"x86_64": "x86-64", "aarch64": "AArch64", "ppc64le": "64bit"}
@@ -79,6 +81,8 @@ def _cache(host: Host) -> tuple[dict[str, list[str]], str]:
     program = next((path for path in LDCONFIG if host.is_file(path)), "")
     if not program:
         return {}, "there is no ldconfig"
+    if not _may_be_cached(host):
+        return {}, ""
     ran = host.run([program, "-p"], LDCONFIG_SECONDS)
     if not ran.ok:
         return {}, ran.why_not("ldconfig", LDCONFIG_SECONDS)
@@ -91,6 +95,14 @@ def _cache(host: Host) -> tuple[dict[str, list[str]], str]:
         if arrow and name in found and mark in kind:
             found[name].append(path)
     return found, ""
+
+
+def _may_be_cached(host: Host) -> bool:
+    """Whether a library of the driver is in the loader's cache, or that file cannot be read."""
+    try:
+        return bool(host.grep(CACHE, CUDA, NVML))
+    except OSError:
+        return True
 
 
 def _windows(host: Host) -> Libraries:

@@ -164,8 +164,9 @@ def _written(host: Host, root: str) -> str:
     if match is not None:
         return match[1]
     for folder in _includes(host, root):
-        # #define CUDART_VERSION  13000
-        lines = host.try_grep(host.join(folder, "cuda_runtime_api.h"), "CUDART_VERSION")
+        # #define CUDART_VERSION  13000, in the first 7,000 bytes of a header of a million.
+        header = host.join(folder, "cuda_runtime_api.h")
+        lines = host.try_grep(header, "CUDART_VERSION", limit=1 << 16)
         for words in map(str.split, lines):
             number = words[2] if words[:2] == ["#define", "CUDART_VERSION"] and words[2:] else ""
             if number.isdecimal() and 4 <= len(number) <= 6:

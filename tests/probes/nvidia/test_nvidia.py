@@ -467,6 +467,14 @@ def test_without_ldconfig_the_configured_folders_are_looked_through() -> None:
     assert gaps["driver.libcuda"] == "ldconfig ended with code 1: Can't open"
 
 
+@pytest.mark.parametrize(
+    ("cache", "asked"), [("libc.so.6\0libm.so.6", False), ("libc.so.6\0libcuda.so.1", True)]
+)
+def test_ldconfig_runs_only_if_the_loaders_cache_names_the_driver(cache: str, asked: bool) -> None:
+    driver, _, _ = read(healthy(text("/etc/ld.so.cache", cache)))
+    assert driver.libcuda == (f"{LIB}/libcuda.so.1" if asked else None)
+
+
 def test_nvml_from_an_unknown_place_means_libcuda_may_be_there_too() -> None:
     machine = healthy(ran(["/sbin/ldconfig", "-p"], ""))
     driver, _, gaps = read(machine)

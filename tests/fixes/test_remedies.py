@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,7 +106,7 @@ def test_no_run_to_forget(uv_env: Environment) -> None:
 
 
 @pytest.mark.parametrize("installer", ["pip", "uv"])
-@pytest.mark.posix
+@pytest.mark.skipif(sys.platform != "linux", reason="the rule that is fixed is about Linux")
 def test_written_requirements_install(
     request: pytest.FixtureRequest, tmp_path: Path, installer: str
 ) -> None:

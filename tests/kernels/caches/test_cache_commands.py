@@ -49,7 +49,8 @@ def run(tmp_path: Path) -> Run:
 def full(tmp_path: Path, make: Any) -> Path:
     """A cache of torch.compile, a stale extension and a fitting one's lock of a dead build."""
     make.inductor(tmp_path / "inductor")
-    root = tmp_path / "home" / ".cache" / "torch_extensions"
+    caches = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    root = tmp_path / "home" / caches / "torch_extensions"
     make.extension(root, "py27_cpu", "old")
     make.old_lock(root, f"py{sys.version_info[0]}{sys.version_info[1]}_cpu")
     return root

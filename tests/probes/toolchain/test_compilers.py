@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,8 @@ def test_a_gcc_outside_system_folders_is_described_and_not_run(
     assert not (tmp_path / "ran").exists()
     for fact, name in (("cc", "gcc"), ("cxx", "g++"), ("ninja", "ninja"), ("cmake", "cmake")):
         path = f"{tmp_path}/{name}"
-        family = "gcc" if fact in ("cc", "cxx") else ""
+        gcc = "clang" if sys.platform == "darwin" else "gcc"
+        family = gcc if fact in ("cc", "cxx") else ""
         assert found[fact] == Program(path=path, family=family, source="PATH")
         assert path in gaps[f"{fact}.version"]
 

@@ -40,6 +40,7 @@ _BEHIND = {
     "context.diffusers": ("diffusers.version",),
     "driver.best_sm": ("gpus",),
 }
+_UNDECIDED = (Outcome.UNSATISFIED, Outcome.UNKNOWN)
 _VERDICTS = (Verdict.PROBLEM, Verdict.UNKNOWN, Verdict.OK, Verdict.NOT_APPLICABLE)
 
 
@@ -131,7 +132,9 @@ class _CallView:
 
     def __init__(self, lookup: FactLookup) -> None:
         self.lookup = lookup
+        #: The ids of `outcomes` that are no reason against a backend are in `settled` too.
         self.outcomes: dict[str, Outcome] = {}
+        self.settled: set[str] = set()
         self.results: dict[str, RequirementResult] = {}
 
 
@@ -178,9 +181,8 @@ class Evaluator:
         self, backend: Backend, call: AttentionCall, more: Sequence[Requirement] = ()
     ) -> Answer:
         """A backend's readiness for a call. `more`: requirements that come with the name."""
-        undecided = (Outcome.UNSATISFIED, Outcome.UNKNOWN)
         reasons = [
-            *self._results(backend, call, more, undecided),
+            *self._results(backend, call, more, _UNDECIDED),
             *self._errors(backend),
             *self._advisories(backend, call),
         ]
@@ -221,17 +223,21 @@ class Evaluator:
         if view is None:
             view = self._views[call] = _CallView(CallLookup(self._facts, call, self.context))
         entries = {f"{one.id} {one.text}": one for one in more}
-        known = view.outcomes.get
         ids = (*backend.requires, *(backend.compiled if call.compiled else ()))
         if self._direct:
             ids = tuple(id for id in ids if self._requirements[id].by != "framework")
-        # Forty a name, and nearly all are satisfied: a check runs this loop 2,000 times.
-        for key in (*entries, *ids):
-            outcome = known(key)
+        keys: Iterable[str] = (*entries, *ids)
+        if wanted is _UNDECIDED:
+            # Forty a name, and nearly all are settled by another name.
+            keys = [key for key in keys if key not in view.settled]
+        for key in keys:
+            outcome = view.outcomes.get(key)
             if outcome is None:
                 requirement = entries.get(key) or self._requirements[key]
                 outcome = outcome_of(requirement, view.lookup, self._found)
                 view.outcomes[key] = outcome
+                if outcome not in _UNDECIDED:
+                    view.settled.add(key)
             if outcome in wanted:
                 if key not in view.results:
                     requirement = entries.get(key) or self._requirements[key]

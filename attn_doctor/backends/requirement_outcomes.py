@@ -132,7 +132,7 @@ class _CallView:
 
     def __init__(self, lookup: FactLookup) -> None:
         self.lookup = lookup
-        #: The ids of `outcomes` that are no reason against a backend are in `settled` too.
+        #: `settled` has the ids of those that are not a reason against a backend.
         self.outcomes: dict[str, Outcome] = {}
         self.settled: set[str] = set()
         self.results: dict[str, RequirementResult] = {}

@@ -114,12 +114,12 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
     library = module = ""
     folders: dict[str, bool] = {}
     for lines in read_lines(os.path.join(info, "RECORD"), _RECORD):
+        if time.monotonic() > end:
+            break
         record = lines.decode("utf-8", "replace")
         library = library or _first(record, ".so")
         module = module or ("" if library else _first(record, ".pyd"))
         for path, size in _recorded(record, nvidia=name.startswith("nvidia")):
-            if time.monotonic() > end:
-                break
             place, folder = f"{site}{os.sep}{path}", path.rpartition("/")[0]
             if folder not in folders:
                 folders[folder] = _can_be_listed(os.path.dirname(place))
@@ -183,13 +183,16 @@ def _recorded(record: str, *, nvidia: bool) -> list[tuple[str, int]]:
 
     Ends of names are searched in the whole text: of torch's 14,000 lines one in twenty counts.
     """
+    record = record if record.endswith("\n") else f"{record}\n"
     # Every sixth line is a source; the others are few.
     parts = record.split(f".py{_HASH}")
     stems = [one[one.rfind("\n") + 1 :] for one in parts[:-1]]
     found = [
-        (f"{stem}.py", int(size))
+        (f"{stem}.py", size)
         for stem, rest in zip(stems, parts[1:], strict=True)
-        if (stem.count("/") <= 2 or _ATTENTION in stem) and _counts(stem) and (size := _size(rest))
+        if (stem.count("/") <= 2 or _ATTENTION in stem)
+        and _counts(stem)
+        and (size := _size(rest)) is not None
     ]
     if nvidia:
         wheels = re.findall(r"(?m)^(nvidia/[^,\n]+\.so\.\d+),[^,\n]*,(\d{1,15})\r?$", record)
@@ -199,8 +202,8 @@ def _recorded(record: str, *, nvidia: bool) -> list[tuple[str, int]]:
         at = record.find(marked)
         while at >= 0:
             stem, after = record[record.rfind("\n", 0, at) + 1 : at], at + len(marked)
-            if _counts(stem) and (size := _size(record, after)):
-                found.append((stem + name, int(size)))
+            if _counts(stem) and (size := _size(record, after)) is not None:
+                found.append((stem + name, size))
             at = record.find(marked, after)
     return found
 
@@ -210,14 +213,16 @@ def _counts(stem: str) -> bool:
     return stem[:1] not in "/." and "," not in stem and "/test" not in stem
 
 
-def _size(record: str, at: int = 0) -> str:
-    """Return the size at the end of a line of a RECORD; empty if it is not a number.
+def _size(record: str, at: int = 0) -> int | None:
+    """Return the size at the end of a line of a RECORD; None if it is not a number.
 
     `at`: where the hash begins in `record`.
     """
     end = record.find("\n", at)
-    size = record[at : end if end >= 0 else None].rstrip("\r").rpartition(",")[2]
-    return size if size.isascii() and size.isdecimal() and len(size) < 16 else ""
+    try:
+        return int(record[record.rfind(",", at, end) + 1 : end])
+    except ValueError:
+        return None
 
 
 #: Processor → its number in the header of an ELF file.

@@ -55,6 +55,9 @@ def by_rule(findings: Iterable[Finding]) -> dict[str, Finding]:
         grouped.setdefault(finding.rule, []).append(finding)
     chosen = {}
     for rule, group in grouped.items():
+        if len(group) == 1:
+            chosen[rule] = group[0]
+            continue
         on_gpus = any(
             line.fact.startswith("gpu.") for one in group for line in (*one.because, *one.context)
         )

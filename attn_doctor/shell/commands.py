@@ -43,6 +43,8 @@ def shell_of(facts: Facts | None = None) -> Shell:
     system = facts.system.os if facts is not None else None
     if not (system == "windows" if system else _ON_WINDOWS):
         return "sh"
+    if not system and facts is not None and (facts.python.path or "").startswith("/"):
+        return "sh"  # a log that names no system, but an interpreter that is not of this Windows
     if not _ON_WINDOWS:
         return "powershell"
     from attn_doctor.shell.detect import here_on_windows

@@ -46,6 +46,14 @@ def test_another_windows_gets_lines_for_powershell(monkeypatch: pytest.MonkeyPat
     assert commands.shell_of(replace(FACTS, system=System(os="linux"))) == "sh"
 
 
+def test_an_interpreter_of_posix_in_a_log_gets_lines_for_sh(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commands, "_ON_WINDOWS", True)
+    log = Facts(python=Python(path="/workspace/venv/bin/python", selection_reason="the log"))
+    assert commands.shell_of(log) == "sh"
+
+
 def test_what_cmd_cannot_quote_becomes_its_comment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detect, "_nearest", lambda: "cmd")
     monkeypatch.setattr(commands, "_ON_WINDOWS", True)

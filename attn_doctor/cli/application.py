@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from attn_doctor.cli import mistakes
 from attn_doctor.cli.commands import Commands
 from attn_doctor.cli.foreign_option import accepting
 from attn_doctor.cli.once import Once
@@ -55,6 +56,7 @@ def app_for(words: Sequence[str], mistake: Exception | None = None) -> typer.Typ
     typer builds every command that it knows at each start, which takes longer than a check.
     `mistake`: what the command raised already; it is raised instead of running it.
     """
+    mistakes.install()
     app = typer.Typer(
         name="attn-doctor",
         cls=Commands,

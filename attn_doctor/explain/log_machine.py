@@ -12,6 +12,7 @@ from typing import Any
 
 from attn_doctor.explain.explanation import LogFact
 from attn_doctor.explain.extract import Confidence, Stated
+from attn_doctor.explain.fact_words import label
 from attn_doctor.facts import PACKAGES, Facts
 from attn_doctor.rulebook.conditions import show
 from attn_doctor.rulebook.evaluate import FactLookup
@@ -59,7 +60,7 @@ def _two_values(stated: Stated) -> Iterator[str]:
     for fact, *found in stated.conflicts:
         first, second = sorted(found, key=lambda statement: statement.line)
         yield (
-            f"The log reports two values of {fact}: {first.value} (line {first.line}) and"
+            f"The log reports two values of {label(fact)}: {first.value} (line {first.line}) and"
             f" {second.value} (line {second.line})."
         )
 

@@ -161,7 +161,7 @@ def test_a_contradiction_is_shown_with_its_lines(rule: WriteRule, explained: Exp
     rule("a/b", "triton-missing", "Cannot find it")
     log = "Python version: 3.10.12\n** Python version: 3.12.7 (x)\nCannot find it\n"
     assert explained(log).conflicts == (
-        "The log reports two values of python.version: 3.10.12 (line 1) and 3.12.7 (line 2).",
+        "The log reports two values of Python: 3.10.12 (line 1) and 3.12.7 (line 2).",
     )
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from attn_doctor.explain.explanation import Explanation, Guess, Passage, RankedCause
-from attn_doctor.render.explanation.text import confidence_in_words, guess_in_words, verdict
+from attn_doctor.explain.fact_words import value
+from attn_doctor.render.explanation.text import (
+    confidence_in_words,
+    guess_in_words,
+    stated,
+    verdict,
+)
 from attn_doctor.render.findings.summary import caveats
 from attn_doctor.render.grouping import plural, rules_for
 from attn_doctor.render.html.elements import (
@@ -116,9 +122,9 @@ def _further(match: RankedCause) -> Html:
 def _facts(found: Explanation) -> Html:
     return listed(
         prose(
-            f"`{fact.fact}` is {fact.value}"
+            stated(fact)
             + (f" (line {fact.line})" if fact.line else "")
-            + (f"; here it is {fact.this_machine}" if fact.this_machine else "")
+            + (f"; here it is {value(fact.fact, fact.this_machine)}" if fact.this_machine else "")
         )
         for fact in found.log_facts
     )

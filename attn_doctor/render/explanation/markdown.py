@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from attn_doctor._version import __version__
 from attn_doctor.explain.explanation import Explanation, Guess, Note, RankedCause
-from attn_doctor.render.explanation.text import confidence_in_words, guess_in_words, note_in_words
+from attn_doctor.render.explanation.text import (
+    confidence_in_words,
+    guess_in_words,
+    note_in_words,
+    stated,
+)
 from attn_doctor.render.findings.markdown import escape, fenced, fix_lines, prose
 from attn_doctor.render.findings.summary import caveats
 from attn_doctor.render.grouping import rules_for
@@ -24,8 +29,8 @@ def markdown(found: Explanation) -> str:
     for number, match in enumerate(found.matches):
         lines += _match(match, found) if not number else _further(match)
     if found.matches and found.log_facts:
-        stated = ", ".join(f"`{fact.fact}` {escape(fact.value)}" for fact in found.log_facts)
-        lines += ["", f"Facts in the log: {stated}"]
+        facts = ", ".join(escape(stated(fact)) for fact in found.log_facts)
+        lines += ["", f"Facts in the log: {facts}"]
     for sentence in caveats(found.facts):
         lines += ["", f"> {escape(sentence)}"]
     return "\n".join(lines).rstrip() + "\n"

@@ -12,6 +12,7 @@ from attn_doctor.explain.explanation import (
     Note,
     RankedCause,
 )
+from attn_doctor.explain.fact_words import label, value
 from attn_doctor.explain.wanted import check_of
 from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.findings.summary import caveats
@@ -76,7 +77,7 @@ def _first(
         yield from labelled("page", address, terminal)
     if verbose:
         for link in match.evidence:
-            yield from labelled("read", link, terminal)
+            yield from labelled("source", link, terminal)
 
 
 def _guess(guess: Guess, found: Explanation, terminal: Terminal) -> Iterator[str]:
@@ -87,9 +88,9 @@ def _guess(guess: Guess, found: Explanation, terminal: Terminal) -> Iterator[str
     yield terminal.style("?", "bold", "yellow") + " " + terminal.style(title[0][2:], "bold")
     yield from (terminal.style(line, "bold") for line in title[1:])
     yield from terminal.wrap(clean(guess_in_words(guess)), 2)
-    for label, value in (("found", guess.seen), ("wanted", guess.wanted)):
-        if value:
-            yield from labelled(label, clean(value), terminal)
+    for name, words in (("found", guess.seen), ("wanted", guess.wanted)):
+        if words:
+            yield from labelled(name, clean(words), terminal)
     yield from fix_lines(guess.fixes[:_FIXES], found.facts, terminal, label="try")
     yield from labelled("cause", f"unknown  [{guess.component}, {guess.kind}]", terminal, "dim")
 
@@ -159,21 +160,24 @@ def note_in_words(note: Note) -> Iterator[str]:
 
 def _facts(found: Explanation, terminal: Terminal, verbose: bool) -> Iterator[str]:
     if verbose and found.log_facts:
-        stated = ", ".join(_stated(fact) for fact in found.log_facts)
-        yield from ["", *terminal.wrap(clean(f"Facts in the log: {stated}."), 0)]
+        facts = ", ".join(
+            stated(fact) + (f" (line {fact.line})" if fact.line else "") for fact in found.log_facts
+        )
+        yield from ["", *terminal.wrap(clean(f"Facts in the log: {facts}."), 0)]
     for sentence in found.conflicts:
         yield from ["", *terminal.wrap(clean(sentence), 0)]
     if found.differences:
         differ = "; ".join(
-            f"{fact.fact} is {fact.value} in the log, {fact.this_machine} here"
+            f"{stated(fact)} in the log, {value(fact.fact, fact.this_machine)} here"
             for fact in found.differences
         )
         words = f"The log seems to come from another environment: {differ}."
         yield from ["", *terminal.wrap(clean(words), 0)]
 
 
-def _stated(fact: LogFact) -> str:
-    return f"{fact.fact} {fact.value}" + (f" (line {fact.line})" if fact.line else "")
+def stated(fact: LogFact) -> str:
+    """A fact of the log in a user's words: `torch 2.9.1+cu128`."""
+    return f"{label(fact.fact)} {value(fact.fact, fact.value)}"
 
 
 def _last(found: Explanation, terminal: Terminal) -> Iterator[str]:

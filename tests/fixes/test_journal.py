@@ -39,7 +39,7 @@ def test_where_journals_lie() -> None:
             fixes_folder(nothing, windows=False)
 
 
-@pytest.mark.symlinks
+@pytest.mark.posix
 def test_files_are_restored_and_those_changed_since_are_left(
     tmp_path: Path, environ: dict[str, str]
 ) -> None:

@@ -20,7 +20,7 @@ def toolkit(folder: Path) -> Candidate:
     return Candidate(root=str(folder), source="PATH", version="13.0")
 
 
-@pytest.mark.symlinks
+@pytest.mark.posix
 def test_path_is_left_alone_where_it_leads_to_the_same_nvcc(tmp_path: Path) -> None:
     chosen = toolkit(tmp_path / "cuda")
     host = LocalHost()

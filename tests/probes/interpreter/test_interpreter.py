@@ -148,7 +148,7 @@ def test_a_folder_named_venv_without_a_configuration_is_skipped() -> None:
     assert pick(host, "").why == "runs attn-doctor"
 
 
-@pytest.mark.symlinks
+@pytest.mark.posix
 def test_dots_in_a_path_are_resolved_unless_they_follow_a_link(tmp_path: Path) -> None:
     for name in ("one/work", "two/venv/bin", "one/venv/bin"):
         (tmp_path / name).mkdir(parents=True)

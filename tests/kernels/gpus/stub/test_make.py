@@ -267,7 +267,7 @@ def test_it_is_compiled_once(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["cut", "gone", "open", "link"])
-@pytest.mark.symlinks
+@pytest.mark.posix
 def test_a_harmed_one_is_compiled_again(cache: Path, harm: str) -> None:
     calls: list[Path] = []
     folder = made(cache / "stub-gpu" / "digest", calls)

@@ -309,7 +309,7 @@ def _listing(folder: Path) -> list[tuple[str, int, int]]:
     )
 
 
-@pytest.mark.posix
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_command_that_changes_something_stops_if_its_plan_cannot_be_shown(
     doctor: Attack, tmp_path: Path
 ) -> None:

@@ -48,7 +48,8 @@ _REPORTS = (
     # The assembler of NVIDIA; the compiler and the linker of Microsoft.
     r"|\bptxas\b\S? failed with error\b"
     r"|\berror (?:LNK|C)\d{4}\b"
-    r"|\bterminate called after throwing\b|\bnvcc fatal\b|\bUNREACHABLE executed at\b"
+    r"|\bterminate called after throwing\b|\bnvcc (?:fatal\b|error while executing\b)"
+    r"|\bUNREACHABLE executed at\b"
     # A library that cannot be loaded.
     r"|\.so(?:\.\d+)*: (?:cannot open shared object|undefined symbol)|\bDLL load failed\b"
     r"|\.so(?![a-z\d.]).{0,20}undefined symbol: \w|\bfailed jit build\b"
@@ -95,7 +96,7 @@ BUILD = re.compile(
     r"(?:Failed building wheel for|Could not build wheels for"
     r"|Failed to (?:download and )?build"
     r"(?::| installable wheels for some pyproject\.toml based projects)?"
-    r"|Building (?:wheel|editable) for(?=.{1,80}\berror$))"
+    r"|Building (?:wheel|editable) for(?=.{1,80}\berror'?$))"
     r" [`'\"(]?(?P<package>[\w.-]+)"
 )
 

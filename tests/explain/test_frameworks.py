@@ -42,6 +42,7 @@ def guessed(
             2,
         ),
         ("ValueError: This CTranslate2 package was not compiled with CUDA support", "ctranslate2", 1),
+        ('Error: DriverError(CUDA_ERROR_NOT_FOUND, "named symbol not found") when loading cast_f32_bf16', "candle", 1),
         ("ExternalError:  Cudnn error, CUDNN_STATUS_INTERNAL_ERROR  at (/paddle/paddle/fluid/platform/device_context.h:165)", "paddlepaddle", 1),
         (CUINIT, "tensorflow", 1),
         ("numba.cuda.cudadrv.error.CudaSupportError: Error at driver init: Call to cuInit results in CUDA_ERROR_NO_DEVICE (100)", "numba", 1),

@@ -70,7 +70,9 @@ _RAISED, _WHAT = re.compile(r"\bException raised from \w"), re.compile(r"\s*what
 _EXECUTING = re.compile(r"Error occurred when executing [^:]{1,80}:\s*$")
 #: How a shell reports that a program died, and torch's message before the place of an exception.
 _DIED = re.compile(r"\s*(?:\S+ line \d+: +\d+ )?(?:Aborted|Abort trap|Segmentation fault)\b")
-_CUDA = re.compile(r"(?:\w+Error: )?(?:CUDA|HIP) [Ee]rror: ")
+_CUDA = re.compile(r"(?:[\w.]+Error: )?(?:CUDA|HIP) [Ee]rror: ")
+#: torch's hint below the message of an exception, with the name of the error.
+_LOOK_UP = re.compile(r"Search for .(?:cuda|hip)Error\w+")
 #: LLVM prints the reason on the line before.
 _UNREACHABLE = re.compile(r"UNREACHABLE executed at ")
 #: Lines between torch's message and the place of its exception.
@@ -244,7 +246,7 @@ def _said_by(lines: Sequence[LogLine], index: int) -> LogLine:
     if _UNREACHABLE.match(text):
         above = (line for line in lines[max(0, index - AFTER) : index][::-1] if line.text.strip())
         return next(above, lines[index])
-    if _RAISED.search(text) or _DIED.match(text):
+    if _RAISED.search(text) or _DIED.match(text) or _LOOK_UP.match(text):
         before = lines[max(0, index - LOOK_BACK) : index][::-1]
         said = (line for line in before if _WHAT.match(line.text))
         near = (line for line in before[:_HINTS] if _CUDA.match(line.text))

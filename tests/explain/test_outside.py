@@ -43,6 +43,7 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
         (HEAD + "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH", "cudnn-library", 4),
         (HEAD + "RuntimeError: CUDA driver error: operation not supported", "driver", 4),
         (HEAD + "RuntimeError: could not create an engine", "onednn", 4),
+        (HEAD + "torch.AcceleratorError: CUDA error: invalid argument\nSearch for `hipErrorInvalidValue' in https://rocm.docs.amd.com/projects/HIP/en/latest/index.html for more information.", "rocm", 4),
         ("loading\nCUDA Error: no kernel image is available for execution on the device", "device-code", 2),
         ("loading\nOMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll already initialized.", "openmp", 2),
         (HEAD + "AssertionError: Torch not compiled with XPU enabled", "torch-build", 4),

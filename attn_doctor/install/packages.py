@@ -298,7 +298,7 @@ def _from_index(found: Verdict) -> Pick:
 def _triton(facts: Facts, _: Rules) -> Pick | Lacking:
     """FlexAttention needs Triton, which comes with torch on Linux."""
     torch = facts.torch
-    if not torch.has_flex:
+    if parts(torch.version or "")[:2] < (2, 5):
         return Lacking(f"torch {torch.version} has no FlexAttention; 2.5 and later have")
     row = find(library.tables()["torch"], series(torch.version))
     python = parts(facts.python.version or "")[:2]

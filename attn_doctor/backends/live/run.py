@@ -61,6 +61,8 @@ class Step(Struct, frozen=True, kw_only=True):
     """The backend that was just run."""
     imported: Imported | None = None
     """The package that was just imported."""
+    device: str = ""
+    """The device that was just opened."""
     left: float | None = None
     """Seconds until the last backend has run, roughly; None until one has run."""
 
@@ -123,14 +125,22 @@ class _Run:
         self._tell(f"starting {self._facts.python.path}")
         if not plain.ready() and plain.failed is not None:
             return self._nothing(plain.failed)
-        self._step()
         found = plain.hello["packages"]
         if found.get("diffusers") and through is None:
             through = self._interpreter("torch", _DIFFUSERS)
         todo = attempts(names, found, self._workload, self._table)
         self._through = {one.name for one in todo if one.route == "diffusers"}
         alone = sum(found.get(_top(module), False) for module in PACKAGES)
-        self._total = self._done + 1 + alone + len(todo)
+        self._total = 2 + alone + len(todo)
+        self._step(
+            imported=Imported(
+                module="torch",
+                verdict=Verdict.VERIFIED,
+                sentence="it imports",
+                version=str(plain.hello["torch"]),
+                seconds=time.perf_counter() - self._start,
+            )
+        )
         if through is not None and self._exclusive:
             through.ready()
         device = self._device(plain)
@@ -198,7 +208,7 @@ class _Run:
         if opened.failure is not None and not self._wanted:
             note = "torch can use no GPU here; measured on the processor"
             opened = replace(self._open(interpreter, "cpu"), note=note, failure=opened.failure)
-        self._step()
+        self._step(device=opened.name or opened.device)
         return replace(opened, note=opened.note or self._others(opened.device))
 
     def _open(self, interpreter: Interpreter, name: str) -> Device:

@@ -13,6 +13,8 @@ def ended(step: Step) -> str:
         one = step.imported
         words = one.version if one.verdict.works else one.sentence
         return clean(f"import {one.module}: {words} ({one.seconds:.1f} s)")
+    if step.device:
+        return clean(f"device: {step.device}")
     if step.result is None:
         return ""
     parts = []

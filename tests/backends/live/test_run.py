@@ -10,6 +10,7 @@ from attn_doctor.backends.live.outcome import LiveReport, PhaseResult, Verdict
 from attn_doctor.backends.live.plan import Limits, Workload
 from attn_doctor.backends.live.run import Step, run
 from attn_doctor.facts import Facts, Python
+from attn_doctor.render.backends.live_progress import ended
 from tests.backends.live.failing_packages import write_packages
 
 pytestmark = pytest.mark.slow
@@ -120,6 +121,9 @@ def test_a_hang_leaves_its_stack(report: LiveReport) -> None:
 
 def test_progress_comes_to_its_end(report: LiveReport, steps: list[Step]) -> None:
     assert steps[-1].done == steps[-1].total
+    # Lines in a pipe begin with the first step.
+    first = next(one for one in steps if ended(one))
+    assert (first.done, first.total) == (1, steps[-1].total)
     assert [one.done for one in steps] == sorted(one.done for one in steps)
     assert {one.result.name for one in steps if one.result} == set(LIARS) - {"xformers"}
 

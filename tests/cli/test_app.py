@@ -173,3 +173,13 @@ def test_a_word_of_other_tools_is_answered_with_our_command(word: str, meant: st
     ran = run(word)
     assert ran.returncode == 2
     assert f"No such command '{word}'. Run `attn-doctor {meant}`." in ran.text
+
+
+@pytest.mark.parametrize("words", [("check", "--formt"), ("frob",), ("check", "--format", "jsn")])
+def test_a_mistake_is_said_first_and_as_other_errors_are(words: tuple[str, ...]) -> None:
+    done = run(*words)
+    said, usage, hint = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert said.startswith("attn-doctor: ")
+    assert usage.startswith("Usage: attn-doctor ")
+    assert hint.startswith("Try 'attn-doctor ")

@@ -37,6 +37,12 @@ def test_the_block_and_the_finding(flux: Path) -> None:
     assert "line 9: attention_mechanism: flex → diffusers" in done.stdout
 
 
+def test_other_findings_of_a_simulated_machine_are_not_those_of_this_one(flux: Path) -> None:
+    pretended = ("--pretend", "gpu=gtx1080ti,torch=2.9.1+cu128")
+    done = check(flux, "--config", "config/config.json", *pretended)
+    assert "run the same command with `--config none`" in done.stdout
+
+
 def test_a_folder(flux: Path) -> None:
     done = check(flux, "--config", ".")
     assert "config/config.json (SimpleTuner reads it by default)" in done.stdout

@@ -149,7 +149,10 @@ def _others(others: Sequence[Problem], diagnosis: Diagnosis, terminal: Terminal)
         parts.append(f"{plural(unknown, 'rule')} could not be checked")
     if parts:
         command = attn_doctor("check", "--config", "none", facts=diagnosis.facts)
-        yield from terminal.wrap(f"{', '.join(parts)}: `{command}`", 0)
+        where = f"`{command}`"
+        if diagnosis.facts.simulated:  # the command would examine this machine
+            where = "run the same command with `--config none`"
+        yield from terminal.wrap(f"{', '.join(parts)}: {where}", 0)
         yield ""
 
 

@@ -48,7 +48,7 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
         ("loading\nOMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll already initialized.", "openmp", 2),
         (HEAD + "AssertionError: Torch not compiled with XPU enabled", "torch-build", 4),
         (HEAD + "ImportError: cannot import name '_C' from 'sam2' (/home/me/sam2/sam2/__init__.py)", "extension-missing", 4),
-        (HEAD + "ModuleNotFoundError: No module named 'fast_transformers.aggregate.aggregate_cpu'", "extension-missing", 4),
+        (HEAD + "ModuleNotFoundError: No module named 'pcdet.ops.iou3d_nms.iou3d_nms_cuda'", "extension-missing", 4),
         ('Traceback (most recent call last):\n  File "/a/fused_moe.py", line 3, in fused_moe\n    kernel[grid](a)\nRuntimeError: PassManager::run failed', "triton-compiler", 4),
         (HEAD + "RuntimeError: Tensor size for `masked_fill` exceeds the limit supported by the MPS backend: must be less than 2**32 elements", "metal", 4),
         (HEAD + "RuntimeError: npuSynchronizeDevice:NPUStream.cpp:627 NPU function error: AclrtSynchronizeDeviceWithTimeout, error code is 507015", "cann", 4),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.facts import Facts
+from attn_doctor.facts import Facts, Python
 from attn_doctor.findings import Fix
 from attn_doctor.shell.quote import Shell, join, quote
 
@@ -43,13 +43,18 @@ def shell_of(facts: Facts | None = None) -> Shell:
     system = facts.system.os if facts is not None else None
     if not (system == "windows" if system else _ON_WINDOWS):
         return "sh"
-    if not system and facts is not None and (facts.python.path or "").startswith("/"):
-        return "sh"  # a log that names no system, but an interpreter that is not of this Windows
+    if not system and facts is not None and _posix_in_log(facts.python):
+        return "sh"
     if not _ON_WINDOWS:
         return "powershell"
     from attn_doctor.shell.detect import here_on_windows
 
     return here_on_windows()
+
+
+def _posix_in_log(python: Python) -> bool:
+    """Whether a log, which may name no system, names an interpreter that is not of Windows."""
+    return python.selection_reason == "the log" and (python.path or "").startswith("/")
 
 
 def shell_lines(fix: Fix, facts: Facts) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,7 @@ def test_wrong_usage(arguments: tuple[str, ...]) -> None:
     assert run(*arguments, input=b"").returncode == 2
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc")
 def test_a_huge_log_needs_little_memory(tmp_path: Path) -> None:
     log = tmp_path / "huge.log"
     line = b"step %d loss 0.123 lr 1e-4 | \x1b[32mok\x1b[0m |\n"

@@ -17,6 +17,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable
+from threading import get_ident
 from typing import Any
 
 from attn_doctor.worker.files import read_bytes
@@ -48,6 +49,8 @@ class Watch:
         self.compilers: list[str] = []
         self.preprocessed = 0
         self.touched: set[str] = set()
+        self._popened: dict[int, object] = {}
+        """The arguments that `subprocess` is about to start in each thread."""
         self._began = time.time()
 
     def event(self, name: str, args: tuple[Any, ...]) -> None:
@@ -59,7 +62,13 @@ class Watch:
         elif name in ("subprocess.Popen", "os.posix_spawn", "os.spawn", "os.exec"):
             # `os.spawn` has a mode before them.
             first = 1 if name == "os.spawn" else 0
-            self._program(args[first], args[first + 1])
+            argv = args[first + 1]
+            # Since Python 3.13 `subprocess` starts some programs by `os.posix_spawn`.
+            if self._popened.pop(get_ident(), None) is argv and name == "os.posix_spawn":
+                return
+            if name == "subprocess.Popen":
+                self._popened[get_ident()] = argv
+            self._program(args[first], argv)
         elif name == "os.system":
             self._program(None, args[0])
 

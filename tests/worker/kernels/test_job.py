@@ -116,6 +116,16 @@ def test_a_compiler_behind_the_name_of_a_shell_command_counts() -> None:
     assert "a.so" in watch.touched
 
 
+def test_a_program_that_subprocess_spawns_counts_once() -> None:
+    watch = Watch()
+    argv = ["gcc", "a.c"]
+    for _ in range(2):
+        watch.event("subprocess.Popen", ("/usr/bin/gcc", argv, None, None))
+        watch.event("os.posix_spawn", ("/usr/bin/gcc", argv, None))
+    watch.event("os.posix_spawn", ("/usr/bin/gcc", ["gcc", "a.c"], None))
+    assert watch.compilers == ["gcc"] * 3
+
+
 @pytest.mark.posix
 def test_the_hook_sees_real_programs_and_files(tmp_path: Path) -> None:
     """In a process of its own, since an audit hook stays."""

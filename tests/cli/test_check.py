@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -192,6 +193,18 @@ def test_a_baseline_counts_only_what_is_new(snapshot: str, tmp_path: Path) -> No
     assert again.returncode == 0, again.stdout
     assert "not counted" in again.stdout
     assert run("check", "--facts", snapshot, "--baseline", "/nonexistent").returncode == 2
+
+
+def test_known_problems_are_counted_as_others_are(tmp_path: Path) -> None:
+    facts = str(
+        Path(__file__).parents[1] / "machines" / "debian-torch-2.11-cu130-no-gpu" / "facts.json"
+    )
+    known = str(tmp_path / "known.json")
+    first = run("check", "--facts", facts, "--format", f"json:{known}", "--format", "text").text
+    one = re.search(r"! (\d+) warnings?, (\d+) notes?", first)
+    again = run("check", "--facts", facts, "--baseline", known).text
+    assert one
+    assert f" {sum(map(int, one.groups()))} known problems not counted" in again
 
 
 def test_the_format_for_agents_is_for_one_examination(snapshot: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from attn_doctor.render.grouping import (
     as_shown,
     counts,
     has_part,
+    joined,
     plural,
     problems,
     rules_for,
@@ -284,7 +285,11 @@ def _because(label: str, lines: Iterable[Because], terminal: Terminal) -> Iterat
 
 def _suppressed(diagnosis: Diagnosis, terminal: Terminal, verbose: bool) -> Iterator[str]:
     """Problems that do not count; with `verbose` each with its reason."""
-    suppressed = {one.rule: one.suppressed for one in diagnosis.suppressed}
+    every = diagnosis.suppressed
+    rules = {one.rule for one in every}
+    # They are counted as the others are: without those that another one explains.
+    known = joined(one for one in every if one.caused_by not in rules)
+    suppressed = {one.rule: one.suppressed for one, _ in known}
     if not suppressed:
         return
     shown = (
@@ -294,7 +299,7 @@ def _suppressed(diagnosis: Diagnosis, terminal: Terminal, verbose: bool) -> Iter
         if len(suppressed) < 4
         else "; -v names them"
     )
-    count = f"{plural(len(suppressed), 'known problem')} not counted"
+    count = f"{plural(len(known), 'known problem')} not counted"
     yield from terminal.wrap(terminal.style(count, "bold") + shown, 0)
     if verbose:
         for rule, reason in suppressed.items():

@@ -36,6 +36,10 @@ _ZN3c104cuda9SetDeviceEi
 """
 
 
+#: A warning after which the run goes on.
+NOTICE = "WARNING: xformers could not be imported: not available\nstep 1\nstep 2\n"
+
+
 def parsed(page: str) -> Any:
     """The tree of a page. html5lib raises for every error that the standard names."""
     return html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
@@ -51,6 +55,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "explain": run("explain", str(log), "--no-probe", "--format", "html").stdout,
         "guess": run("explain", "RuntimeError: flash_attn failed oddly", "--format", "html").stdout,
         "nothing": run("explain", "all is well", "--no-probe", "--format", "html").stdout,
+        "note": run("explain", NOTICE, "--no-probe", "--format", "html").stdout,
         "cache": run("cache", "status", "--format", "html").stdout,
         "sample": check_page(DIAGNOSIS),
         "healthy": check_page(HEALTHY),
@@ -76,6 +81,11 @@ def test_pages_are_valid_whole_and_accessible(pages: dict[str, str]) -> None:
         assert not loaded & {one.tag for one in tree.iter()}, name
         assert not re.search(r"url\(|@import|src=|\son\w+=", page)
         assert safe(page) == page, f"{name} would be changed on its way out"
+
+
+def test_a_note_stands_on_the_page(pages: dict[str, str]) -> None:
+    assert "<h2>Note</h2>" in pages["note"]
+    assert "The line is about xformers." in pages["note"]
 
 
 def test_nothing_of_a_log_is_markup_or_a_secret(pages: dict[str, str]) -> None:

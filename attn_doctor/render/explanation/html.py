@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from attn_doctor.explain.explanation import Explanation, Guess, Passage, RankedCause
+from attn_doctor.explain.explanation import Explanation, Guess, Note, Passage, RankedCause
 from attn_doctor.explain.fact_words import value
 from attn_doctor.render.explanation.text import (
     confidence_in_words,
     guess_in_words,
+    note_in_words,
     stated,
     verdict,
 )
@@ -40,6 +41,7 @@ def html(found: Explanation) -> str:
         [
             section("Cause", *_cause(first, found)) if first else Html(""),
             section("Guess", *_guess(found.guess, found)) if found.guess else Html(""),
+            section("Note", *_note(found.note)) if found.note else Html(""),
             section("In the log", *(_passage(one, found) for one in found.passages)),
             section(
                 "Also in the log, less likely the root cause",
@@ -73,6 +75,12 @@ def _guess(guess: Guess, found: Explanation) -> Iterator[Html]:
     yield from fixes(guess.fixes, found.facts)
     seen = (("found", guess.seen), ("wanted", guess.wanted), ("component", guess.component))
     yield pairs((name, [value]) for name, value in seen if value)
+
+
+def _note(note: Note) -> Iterator[Html]:
+    yield tag("p", f"{note.file}, line {note.line}:")
+    yield tag("pre", note.excerpt)
+    yield tag("p", prose(" ".join(note_in_words(note))))
 
 
 def _passage(passage: Passage, found: Explanation) -> Html:

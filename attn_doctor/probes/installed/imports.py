@@ -264,7 +264,10 @@ class Imports:
         modules, name, requirement = undeclared or ((), "", "")
         name, _, function = name.partition(":")
         if function:
-            found = self._lacks_function(modules[0], name, function)
+            # A module for each function.
+            asked = zip(modules, function.split(","), strict=True)
+            lacks = (self._lacks_function(module, name, one) for module, one in asked)
+            found = next(filter(None, lacks), "")
             return (found, requirement) if found else None
         parent = name.partition(".")[0] if "." in name else ""
         for path in filter(None, map(self._file, modules)):
@@ -320,7 +323,7 @@ class Imports:
                 package, _, function = name.partition(":")
                 if name_of(requirement) == root.name:
                     requirement = LOST.get(name, "")
-                path = self._file(modules[0])
+                path, function = self._file(modules[0]), function.partition(",")[0]
                 if requirement and function and self._imports_name(path, package, function):
                     yield root.name, requirement
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 #: Triton is installed; another Triton would not fit torch. Triton before 3.3 imports setuptools;
 #: without it torch takes Triton for absent. `triton/needs-setuptools` reports that. diffusers 0.27
 #: imports a function that huggingface-hub lost with 0.26. transformers 4.57 uses a class that
-#: torchao 0.7 lacks and 0.9 has, and imports more from torchao 0.14 on. torchao 0.17 uses a
+#: torchao 0.7 lacks and 0.9 has, and imports more from torchao 0.14 on; 4.51 to 4.56 import another
+#: such class earlier, which all later releases of torchao have. torchao 0.17 uses a
 #: function that torch 2.6 lacks; `torch/torchao-too-new` reports that.
 UNDECLARED = {
     "accelerate": (("accelerate.utils.torch_xla",), "pkg_resources", "setuptools<81"),
@@ -24,8 +25,8 @@ UNDECLARED = {
     ),
     "torchao": (("torchao.utils",), "torch.utils._pytree:register_constant", ""),
     "transformers": (
-        ("transformers.quantizers.quantizer_torchao",),
-        "torchao.quantization:Float8WeightOnlyConfig",
+        ("transformers.quantizers.quantizer_torchao", "transformers.modeling_utils"),
+        "torchao.quantization:Float8WeightOnlyConfig,Int4WeightOnlyConfig",
         "torchao<0.14,>=0.9",
     ),
     "triton": (("triton.runtime.build", "triton.common.build"), "setuptools", ""),

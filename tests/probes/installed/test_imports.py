@@ -430,6 +430,22 @@ def test_a_function_that_huggingface_hub_lost(environment: Environment) -> None:
     assert (found.error("diffusers", "diffusers"), found.unmet) == ("", ())
 
 
+def test_a_class_of_torchao_that_an_earlier_transformers_imports(environment: Environment) -> None:
+    """Transformers 4.51 to 4.56 import it in modeling_utils; torchao 0.7 lacks it, 0.9 has it."""
+    source = (
+        "if is_torchao_available():\n    from torchao.quantization import Int4WeightOnlyConfig\n"
+    )
+    environment.install("transformers", init="", modeling_utils=source)
+    environment.install("torchao", init="", version="0.7.0", **{"quantization/__init__": "x = 1\n"})
+    found = environment.imports("transformers")
+    assert "imports Int4WeightOnlyConfig" in found.error("transformers", "transformers")
+    assert [one.needs for one in found.unmet] == ["torchao<0.14,>=0.9"]
+    file = environment.site / "torchao" / "quantization" / "__init__.py"
+    file.write_text("from x import Int4WeightOnlyConfig\n")
+    found = environment.imports("transformers")
+    assert (found.error("transformers", "transformers"), found.unmet) == ("", ())
+
+
 def test_a_name_that_pipelines_import(environment: Environment) -> None:
     """Diffusers 0.33's dispatcher can be imported beside Transformers 5, and no pipeline."""
     source = "if True:\n    from transformers.utils import FLAX_WEIGHTS_NAME as NAME\n"

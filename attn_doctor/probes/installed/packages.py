@@ -170,7 +170,7 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
     known = PACKAGES[field]
     one = _distribution(site, known)
     if one is None:
-        return Package(installed=False)
+        return _sources(host, site, gaps) if field == "diffusers" else Package(installed=False)
     came = origin(host, site, one)
     path = _folder(host, site, known, came)
     files = [re.split(r"[/\\]", file)[-1] for file in _compiled(host, path, known)]
@@ -215,6 +215,23 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
         kernels_range=_kernels_range(host, path) if field == "transformers" else None,
         requires_python=headers.get("Requires-Python", [""])[0] if headers else None,
     )
+
+
+#     __version__ = "0.36.0"
+def _sources(host: Host, site: Site, gaps: Gaps) -> Package:
+    """Return Diffusers without metadata: a checkout on PYTHONPATH, or metadata were deleted.
+
+    It is imported all the same, and no other package asks for its metadata before it uses it.
+    """
+    path = site.module(host, "diffusers")
+    lines = host.try_grep(host.join(path, "__init__.py"), "__version__ = ") if path else ()
+    version = re.search(r"__version__ = \"(\d[\w.]{0,40})\"", "\n".join(lines))
+    if version is None:
+        return Package(installed=False)
+    doubt = f"{path} has no metadata, so what it requires is unknown"
+    gaps.add("diffusers.import_error", doubt)
+    gaps.add("diffusers.source", doubt)
+    return Package(installed=True, version=version[1], path=path, import_doubt=doubt)
 
 
 # modeling_utils → loss/loss_utils.py → loss/loss_for_object_detection.py → image_transforms.py →

@@ -418,3 +418,12 @@ def test_variables_that_stop_diffusers(environ: dict[str, str], said: str) -> No
     error = found["diffusers"].import_error
     assert error is not None
     assert error.partition(", which")[0] == said
+
+
+def test_diffusers_without_metadata_is_read_from_its_sources() -> None:
+    found, gaps = read({f"{SITE}/diffusers/__init__.py": '__version__ = "0.36.0"\n'})
+    one = found["diffusers"]
+    assert (one.installed, one.version, one.path) == (True, "0.36.0", f"{SITE}/diffusers")
+    assert one.import_error is None
+    assert "has no metadata" in gaps["diffusers.import_error"]
+    assert read({f"{SITE}/diffusers/__init__.py": ""})[0]["diffusers"].installed is False

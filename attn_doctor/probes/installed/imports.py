@@ -21,6 +21,7 @@ from msgspec import Struct
 from attn_doctor.facts import UnmetRequirement
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
+from attn_doctor.probes.installed.executed import called, executed
 from attn_doctor.probes.installed.hiding import Hiding
 from attn_doctor.probes.installed.names import Names
 from attn_doctor.probes.installed.requirement_graph import (
@@ -53,27 +54,10 @@ MOST = 3000
 _STATEMENT = (
     r"(?m)^(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]+)|import[ \t]+([^\n#]+))"
 )
-_STRING = r'(?s)("""|\'\'\').*?\1'
-#: Blocks that run if torch is installed, as it is where this is of interest, or torchao.
-_IF_TORCH, _IF_TORCHAO = (
-    rf"(?m)^if is_torch{which}_available\(\):.*\n((?:(?: {{4}}.*)?\n)+)"
-    for which in ("(?:_distributed)?", "ao")
-)
-#: Blocks of torch that run where Triton is installed.
-_IF_TRITON = r"(?m)^if has_triton_package\(\):.*\n((?:(?: {4}.*)?\n)+)"
 #: A name that torch 2.5 and 2.6 import from one of two places of Triton.
 _EITHER = (
     r"(?m)^( *)try:\n *from (triton[.\w]*) import (\w+)\b.*\n(?:\1 .*\n|\n)*"
     r"\1except ImportError.*\n *from (triton[.\w]*) import \3\b"
-)
-#: A block whose failure is raised again, as SymPy does where mpmath is missing.
-_RAISED_AGAIN = r"(?m)^try:\n((?:(?: {4}.*)?\n)+)except ImportError.*:\n {4}raise\b"
-#: A word that each of these blocks has, and the block.
-_GUARDS = (
-    ("except ImportError", _RAISED_AGAIN),
-    ("if is_torch", _IF_TORCH),
-    ("if is_torchao", _IF_TORCHAO),
-    ("if has_triton_package", _IF_TRITON),
 )
 #: Decorators of functions and methods that import torch._dynamo when they are applied.
 _DYNAMO = r"(?m)^(?: {4})?@torch\.(?:compile|compiler\.(?:disable|allow_in_graph)|_dynamo\.\w+)\b"
@@ -138,6 +122,7 @@ class Imports:
         self._outdating = frozenset(map(module_of, outdating))
         self._concerned |= self._outdating
         self._follows: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._without: frozenset[str] | None = None
         self._lock = threading.Lock()
         #: Distribution → the undeclared import that fails, and what would be required for it.
         self._undeclared = {
@@ -429,13 +414,11 @@ class Imports:
         """Yield the modules that `module`, the file at `path`, imports unconditionally."""
         package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
         text = self._host.try_read(path, 1 << 20).replace("\r\n", "\n")
-        text = re.sub(_STRING, "''", text)
+        text = executed(text, self._site.python, self._not_executed())
         outdating = module.partition(".")[0] in self._outdating
         yield from self._of_neither(text)
-        for word, guard in _GUARDS:
-            # The search for a word is much faster, and few files have such a block.
-            if word in text and (guard is not _IF_TORCHAO or "torchao" in self._outdating):
-                text = re.sub(guard, lambda block: re.sub("(?m)^ {4}", "", block[1]), text)
+        for name in called(text):
+            yield from parents(name)
         if not module.startswith("torch.") and re.search(_DYNAMO, text):
             yield "torch._dynamo"
         for match in re.finditer(_STATEMENT, text):
@@ -453,6 +436,17 @@ class Imports:
                     other = base.partition(".")[0] in self._unfit
                     if (asked or other) and self._names_of.lacks(base, name):
                         yield f"{base}:{name}"
+
+    def _not_executed(self) -> frozenset[str]:
+        """Return packages whose blocks do not run, or whose names in them are not asked about.
+
+        torch takes a Triton that cannot be imported for absent.
+        """
+        if self._without is None:
+            self._without = frozenset({"torchao"} - self._outdating)
+            if self._absent and self._absent_import("triton", "triton"):
+                self._without |= {"triton"}
+        return self._without
 
     def _of_neither(self, text: str) -> Iterator[str]:
         """Yield a name that `text` imports from one of two modules of a Triton that lacks both."""

@@ -634,3 +634,44 @@ def test_a_function_that_torchao_uses(environment: Environment) -> None:
     found = environment.imports("torchao")
     assert "register_constant from torch.utils._pytree" in found.error("torchao", "torchao")
     assert found.unmet == ()
+
+
+_FOR_PYTHON = "import sys\nif sys.version_info < (3, 10):\n    import {}\nelse:\n    import {}\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "fails"),
+    [
+        (_FOR_PYTHON.format("json", "absent"), True),
+        (_FOR_PYTHON.format("absent", "json"), False),
+        ("import sys\nif sys.version_info >= (3, 10):\n    import absent\n", True),
+    ],
+)
+def test_a_block_for_some_releases_of_python(
+    environment: Environment, source: str, fails: bool
+) -> None:
+    environment.install("top", "absent", init=source)
+    assert bool(environment.imports("top").error("top", "top")) is fails
+    assert environment.fails("top") is fails
+
+
+def test_modules_of_a_list_that_a_loop_imports(environment: Environment) -> None:
+    loop = 'from importlib import import_module\nsubmodules = [\n    "part",\n]\n'
+    loop += 'for submodule in submodules:\n    full_module_name = f"top.{submodule}"\n'
+    loop += "    import_module(full_module_name)\n"
+    environment.install("top", "absent", init=loop, part="import absent")
+    found = environment.imports("top").error("top", "top")
+    assert "top/part.py imports absent" in forward(found)
+    assert environment.fails("top")
+
+
+def test_blocks_of_torch_for_a_triton_that_cannot_be_imported(environment: Environment) -> None:
+    torch = "def has_triton_package():\n    try:\n        import triton\n        return True\n"
+    torch += "    except ImportError:\n        return False\n"
+    torch += "if has_triton_package():\n    from triton import name\n"
+    environment.install("torch", "triton", init=torch)
+    environment.install("triton", "absent", init="import absent\nname = 1")
+    found = environment.imports("torch", "triton")
+    assert "triton/__init__.py imports absent" in forward(found.error("triton", "triton"))
+    assert found.error("torch", "torch") == ""
+    assert not environment.fails("torch")

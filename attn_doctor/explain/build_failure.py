@@ -71,7 +71,8 @@ def failed_build(lines: Sequence[LogLine]) -> Built | None:
             one for one in lines if _FIRST_ERROR.search(one.text) and not NO_GIT.match(one.text)
         )
         raised = (one for one in lines if _BUILD_RAISED.match(one.text))
-        first = next(errors, next(raised, line))
+        reported = (one for one in lines if BUILD.search(one.text))
+        first = next(errors, next(raised, next(reported, line)))
         return Built(Failure(first, line.text.strip()), found, package)
     return _of_pip(lines)
 

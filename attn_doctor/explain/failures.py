@@ -42,6 +42,7 @@ _MESSAGE_OF = re.compile(r"\s*(?:- \*\*Exception|Error) Message:")
 _REPORTS = (
     r"(?<!except )\b(?:[A-Z]\w*(?:Error|Exception)|StopIteration)\b ?:"
     r"|(?:(?:^Error|\b(?:error|ERROR|fatal|FATAL)\b) {0,3}:|\[(?:ERROR|FATAL)\])(?!\s*$)"
+    r"|\bException during processing ?!!! \S"
     r"|[Cc]annot import name '|[Aa]ssertion\b.*failed|failed assertion|\bFailed to compile\b"
     r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|\bException raised from \w"
     r"|^error in \w+_cuda\w*: \S"
@@ -66,6 +67,8 @@ _CRASH = re.compile(
 )
 #: Where a C++ exception was raised, and the message that a program prints before it dies of one.
 _RAISED, _WHAT = re.compile(r"\bException raised from \w"), re.compile(r"\s*what\(\): ")
+#: The line above such a message.
+_THROWN = "terminate called after throwing"
 #: ComfyUI's older report, which has the message below.
 _EXECUTING = re.compile(r"Error occurred when executing [^:]{1,80}:\s*$")
 #: How a shell reports that a program died, and torch's message before the place of an exception.
@@ -87,6 +90,14 @@ NO_GIT = re.compile(r"\s*fatal: not a git repository")
 _STEP = re.compile(r"\bERROR: (?:failed to solve: )?process \"")
 #: The command of a process that ended.
 _COMMAND = re.compile(r"(?<!\S)['\"]?--\w")
+#: An exception without a message, and a traceback without an exception.
+_BARE = re.compile(r"(?:[\w.]*(?:Error|Exception):?)?")
+#: The title of a report, as it is exported and pasted.
+_TITLE = re.compile(r"#{1,3} \S|[Tt]itle:")
+#: A title that names the error.
+_FAILS = re.compile(
+    r"(?:[a-z]Error|Exception)\b|\b(?:[Ee]rror|[Ff]ail(?:s|ed|ure)?|out of memory)\b"
+)
 #: Messages that the package is absent, after which a program may go on.
 _ABSENT = re.compile(
     r"No module named|^(?!.*\b[Aa]ssertion\b).*\bnot (?:be )?(?:found|installed|available)"
@@ -117,6 +128,11 @@ class Failure(NamedTuple):
 
 def failures(trace: TraceLog) -> Iterator[Failure]:
     """The exceptions in which a log ends, each chain from its root, then lines that report one."""
+    title = trace.lines[0] if trace.lines else None
+    yield from (_titled(one, title) if title else one for one in _failures(trace))
+
+
+def _failures(trace: TraceLog) -> Iterator[Failure]:
     read: set[LogLine] = set()
     chains = list(trace.failures())
     last = max((line.number for line in trace.lines), default=0)
@@ -133,6 +149,15 @@ def failures(trace: TraceLog) -> Iterator[Failure]:
             break
     yield from (failure for failure in _lines(trace, last, below) if failure.line not in read)
     yield from _cut(trace)
+
+
+def _titled(failure: Failure, title: LogLine) -> Failure:
+    """The failure with what the title of its report says, if it says nothing itself."""
+    if not _TITLE.match(title.text) or not _BARE.fullmatch(failure.message):
+        return failure
+    if not failure.message and _FAILS.search(title.text):
+        return failure._replace(line=title, message=title.text.lstrip("# "))
+    return failure._replace(near=f"{failure.near}\n{title.text}")
 
 
 def _chain(
@@ -243,6 +268,9 @@ def _said_by(lines: Sequence[LogLine], index: int) -> LogLine:
     text = lines[index].text
     if _EXECUTING.match(text):
         return next((line for line in lines[index + 1 :] if line.text.strip()), lines[index])
+    if _THROWN in text:
+        below = (line for line in lines[index + 1 : index + 1 + AFTER] if _WHAT.match(line.text))
+        return next(below, lines[index])
     if _UNREACHABLE.match(text):
         above = (line for line in lines[max(0, index - AFTER) : index][::-1] if line.text.strip())
         return next(above, lines[index])

@@ -24,20 +24,14 @@ from attn_doctor.explain.survived import reports_another, survived
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
 from attn_doctor.rulebook.frames import Frame, frames_of
 
-#: An exception without a message, and a traceback without an exception.
-_BARE = re.compile(r"(?:[\w.]*(?:Error|Exception):?)?")
 #: An exception with its message.
 _RAISED = re.compile(r"[\w.]*(?:Error|Exception): ")
-#: The title of a report, as it is exported and pasted.
-_TITLE = re.compile(r"#{1,3} \S|[Tt]itle:")
-#: A title that names the error.
-_FAILS = re.compile(
-    r"(?:[a-z]Error|Exception)\b|\b(?:[Ee]rror|[Ff]ail(?:s|ed|ure)?|out of memory)\b"
-)
 #: What a server prints once it has started, also without the plugins that failed to load.
 _STARTED = re.compile(r"To see the GUI go to: ")
 #: The code of a frame, on the line after its place.
 _CODE = re.compile(r"\s+(?!File \"|During |The above )\S*\w")
+#: The line of code that a notebook marks, and lines of code that it shows below a frame.
+_MARKED, _SHOWN = re.compile(r"\s*(?:-+> ?\d|❱)"), 8
 #: Lines of a log that is only a message, as a person types one.
 _TYPED = 5
 
@@ -92,7 +86,7 @@ def _about_attention(trace: TraceLog) -> Iterator[Failure]:
     What came before a failure of other software does not explain it.
     """
     over = survived(trace)
-    for failure in (_titled(one, trace.lines[0]) for one in failures(trace)):
+    for failure in failures(trace):
         if any(first <= failure.line.number <= last for first, last in over):
             continue
         if is_unrelated(failure) or component_table().is_other_work(innermost(failure)):
@@ -108,26 +102,18 @@ def _started_without(failure: Failure, lines: Sequence[LogLine]) -> bool:
     return "import" in failure.message.lower() and any(_STARTED.search(one.text) for one in later)
 
 
-def _titled(failure: Failure, title: LogLine) -> Failure:
-    """The failure with what the title of its report says, if it says nothing itself."""
-    if not _TITLE.match(title.text) or not _BARE.fullmatch(failure.message):
-        return failure
-    if not failure.message and _FAILS.search(title.text):
-        return failure._replace(line=title, message=title.text.lstrip("# "))
-    return failure._replace(near=f"{failure.near}\n{title.text}")
-
-
 def _at_its_frame(failure: Failure, frame: Frame | None, lines: Sequence[LogLine]) -> Failure:
     """The failure at the call in the component's frame, if it has no message of its own."""
     if failure.message or frame is None:
         return failure
     place = frame.path, frame.line
-    following: LogLine | None = None
-    for line in reversed(lines[-LOOK_BACK:]):
-        if any((one.path, one.line) == place for one in frames_of([line.text])):
-            called = following if following and _CODE.match(following.text) else line
-            return failure._replace(line=called)
-        following = line
+    end = lines[-LOOK_BACK:]
+    for at in range(len(end) - 1, -1, -1):
+        if any((one.path, one.line) == place for one in frames_of([end[at].text])):
+            below = end[at + 1 : at + 1 + _SHOWN]
+            marked = (one for one in below if _MARKED.match(one.text))
+            code = (one for one in below[:1] if _CODE.match(one.text))
+            return failure._replace(line=next(marked, next(code, end[at])))
     return failure
 
 

@@ -9,12 +9,14 @@ from typing import NamedTuple
 
 # File "/a/b.py", line 7, in f · File "/a/b.py", line 7 in f (in the stack of a crash)
 # File /a/b.py:7, in f(x) · a/b.py:7  in f -> g(...) · Cell In[4], line 2 (of a notebook)
+# /a/b.py in f(x) · [/a/b.py](https://localhost:8080/#) in f(x) (of older notebooks, and of Colab)
 # a/b.py:7: RuntimeError (of pytest, which prints the code above)
 FRAME = re.compile(
     r'\s*(?:[>❱] ?)?(?:File "(?P<a>[^"]{1,400})", line (?P<n>\d+)(?:,? in (?P<f>\S+))?'
     r"|File (?P<b>(?:[A-Za-z]:)?[^\s:]{1,400}\.py):(?P<m>\d+)(?:, in (?P<g>[\w.]+))?"
     r"|(?P<c>[\w./\\-]{1,300}\.py):(?P<k>\d+):? +in(?: (?P<h>[\w.<>]+)| *$)"
     r"|(?P<e>[\w./\\-]{1,300}\.py):(?P<p>\d+):(?: [A-Z]\w*)? *$"
+    r"|\[?(?P<q>[~/][^\s:\]]{1,300}\.py)(?:\]\(https?://[^)\s]{1,100}\))? in (?P<i>[\w.<>]+)\("
     r"|(?P<d>(?:Cell|Input) In ?\[\d+\]), (?:line (?P<l>\d+)|in ))"
 )
 # A stack of a crash: 0x7FF8, C:\py\triton\_C\libtriton.pyd(0x7FF8) + 0x3 · a_cuda.pyd!PyInit ·
@@ -61,9 +63,9 @@ def _frames_as_printed(lines: Sequence[str]) -> Iterator[Frame]:
             if native := _NATIVE.match(text):
                 yield Frame(native["path"].replace("\\", "/"), "", "", "", native=True)
             continue
-        path = next(filter(None, map(match.group, "abcde"))).replace("\\", "/")
+        path = next(filter(None, map(match.group, "abcdeq"))).replace("\\", "/")
         number = next(filter(None, map(match.group, "nmklp")), "")
-        function = match["f"] or match["g"] or match["h"] or ""
+        function = match["f"] or match["g"] or match["h"] or match["i"] or ""
         if match["e"]:
             above = (line for line in lines[max(0, index - _ABOVE) : index][::-1] if line.strip())
             code = next((line for line in above if not line.startswith("E ")), "")

@@ -837,7 +837,7 @@ def test_an_unknown_scaling_of_positions_is_not_about_attention(
             (f"│ {SITE}/xformers/ops/fmha/__init__.py:193 in     │\n│ memory_efficient_attention │\n"
             "│   190 │   and options. │\n│ ❱ 193 │   return _memory_efficient_attention( │"),
             "xformers",
-            1,
+            4,
         ),
         # The nearest line names the component, and a compiler only on a line with an error.
         (
@@ -854,7 +854,7 @@ def test_an_unknown_scaling_of_positions_is_not_about_attention(
             2,
         ),
         ("#15 312.4 error: command 'nvcc' failed\n#15 312.5   ERROR: Failed building wheel for xformers\n#15 ERROR: process \"/bin/sh -c pip install xformers\" did not complete", "xformers", 1),
-        (f"Cell In[4], line 2\n----> 2 model = A.from_pretrained('m', attn_implementation='flash_attention_2')\n\nFile {SITE}/transformers/models/auto/auto_factory.py:387, in f(cls)\n--> 387     return g()", "transformers", 1),
+        (f"Cell In[4], line 2\n----> 2 model = A.from_pretrained('m', attn_implementation='flash_attention_2')\n\nFile {SITE}/transformers/models/auto/auto_factory.py:387, in f(cls)\n--> 387     return g()", "transformers", 2),
         (f'{HEAD}  File "{SITE}/block_sparse_attn/a.py", line 5, in f\nRuntimeError: block size must be 128', "block-sparse-attn", 3),
     ],
 )  # fmt: skip
@@ -1208,6 +1208,9 @@ def test_what_pip_says_of_two_packages_is_explained(guessed: Callable[[str], Gue
             "own-attention",
         ),
         ("  x Failed to build `nunchaku==1.0.0`\n  error: something odd\n", "nunchaku"),
+        ("Exception during processing !!! AttnProcessor2_0.__call__() got multiple values for argument 'x'\n", "diffusers"),
+        ("# SDPA not implemented error\n  File \"/a/b.py\", line 3, in f\n    g(x)\n", "sdpa"),
+        ("terminate called after throwing an instance of 'std::runtime_error'\n  what():  Assertion fail: /src/layers/FusedAttentionLayer.cu:178\n", "other-attention"),
     ],
 )  # fmt: skip
 def test_what_names_a_component(
@@ -1245,3 +1248,18 @@ def test_the_first_of_exceptions_that_follow_each_other(
     guess = explained(log).guess
     assert guess is not None
     assert (guess.component, guess.line) == ("sdpa", 1)
+
+
+def test_the_marked_line_of_a_notebook(
+    rule: Callable[..., None], explained: Callable[..., Explanation]
+) -> None:
+    rule("a/b", "torch-cpu-only", "a message that no log here has")
+    log = (
+        "[/usr/lib/python3.11/dist-packages/flash_attn/a.py](https://localhost:8080/#) in f(q, k)\n"
+        "    10     x = prepare(q)\n"
+        "---> 11     return flash_attn_func(x, k)\n"
+        "    12 \n"
+    )
+    guess = explained(log).guess
+    assert guess is not None
+    assert (guess.component, guess.kind, guess.line) == ("flash-attn-2", "cut", 3)

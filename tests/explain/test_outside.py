@@ -71,6 +71,14 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
         (HEAD + "RuntimeError: CUDA error: named symbol not found", "driver", 4),
         ("loading NVML\nFailed to start nvml with error:  could not load NVML library", "driver", 2),
         ("Error: setting up CDI devices: failed to inject devices: failed to stat CDI host device", "container", 1),
+        (HEAD + "ImportError: /a/libs/__ext.so: undefined symbol: __cudaPopCallConfiguration", "extension-symbols", 4),
+        (HEAD + "ImportError: /a/ops.cpython-310-x86_64-linux-gnu.so: undefined symbol: _Z16deform_cuda_backRKN2at6TensorE", "extension-symbols", 4),
+        ("building\nnvcc fatal   : Unsupported gpu architecture 'compute_61'\nninja: build stopped", "extension-build", 2),
+        ("subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.", "extension-build", 1),
+        ("ValueError: GPUs with compute capability < 8.0 are not supported.", "gpu-unsupported", 1),
+        ("!!! Exception during processing !!! UR error\n" + HEAD, "level-zero", 1),
+        # The title of a report says what its traceback, which is cut, does not.
+        ("# RuntimeError: src/indice.cu 120 cuda execution failed with error 98\n" + HEAD, "device-code", 1),
         (
             r'OSError: [WinError 1114] Error loading "C:\venv\Lib\site-packages\torch\lib\c10.dll" or one of its dependencies.',
             "library",
@@ -100,6 +108,7 @@ def test_the_part_and_its_line(
         # A library of another package, and a compiler of another build.
         "Could not load bitsandbytes native library: libcusparse.so.11: cannot open shared object file",
         "nvcc fatal   : Unknown option '-mavx'",
+        HEAD + "ImportError: /usr/lib/libgdal.so.26: undefined symbol: TIFFReadRGBATileExt",
         # The memory is full.
         HEAD + "RuntimeError: level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY), out of memory",
         # The run went on, and ended in another failure.

@@ -331,7 +331,9 @@ def _is_note(match: SymptomMatch, rule: Rule) -> bool:
     """The line says what a program does without, or instead; the symptom is not just that."""
     signals = log_signals()
     optional = rule.cause in signals.optional_causes
-    if match.position.kind in (LineKind.MESSAGE, LineKind.EXCEPTION):
+    kind = match.position.kind
+    of_frame = kind is LineKind.NOISE and match.position.failure >= 0
+    if of_frame or kind in (LineKind.MESSAGE, LineKind.EXCEPTION):
         # A program may print the exception by which it knows that an optional part is absent.
         return optional and rule.severity == "info"
     if optional:

@@ -11,7 +11,7 @@ from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.normalize import LogLine, NormalizedLog
 from attn_doctor.explain.symptom_match import SymptomMatch, excerpt
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
-from attn_doctor.facts import Facts
+from attn_doctor.facts import ELEMENTS, Facts
 from attn_doctor.rulebook.evaluate import FactLookup
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.texts import fill_known
@@ -47,7 +47,9 @@ def of_rules(matches: Sequence[SymptomMatch], rules: Mapping[str, Rule]) -> Note
         excerpt=best.excerpt,
         rank=best.rank,
         rule=rule.id,
-        title=fill_known(rule.title, FactLookup(Facts(), partial=True)),
+        title=fill_known(
+            rule.title, FactLookup(Facts(), ELEMENTS.get(rule.for_each, ""), partial=True)
+        ),
     )
 
 

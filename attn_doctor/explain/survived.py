@@ -11,11 +11,14 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from attn_doctor.explain.components import component_table
 from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
 
 #: Lines with a time of day that show that a program went on, if none shows it by itself.
 _INFORMED = 2
+#: The same without a time of day.
+_PLAIN = 10
 #: A message, or a name, of fewer characters may be in another text by chance.
 _REPEATED, _NAME = 12, 5
 
@@ -41,8 +44,22 @@ ABSENT = re.compile(
 )
 #: Words of such a message that name a package.
 _PACKAGE = re.compile(r"\w*(?:attn|attention|xformers|triton|flashinfer|_cuda|kernel)\w*")
-#: A failure on the GPU, after which every call fails.
-_STICKY = re.compile(r"\b(?:CUDA|cuda|HIP|hip|NCCL|cuDNN|CUDNN|cublas|CUBLAS)\w*\b")
+#: A failure on the GPU, after which every call fails, and one that has reasons of its own.
+_STICKY = re.compile(
+    r"\b(?:CUDA|cuda|HIP|hip|NCCL|cuDNN|CUDNN|cuBLAS|cublas|CUBLAS)(?: runtime| driver)?[ _]"
+    r"(?:error|ERROR|Error|STATUS)|_STATUS_\w+|Triton Error \["
+    r"|illegal memory access|[Uu]nspecified launch"
+)
+_OUT_OF_MEMORY = re.compile(r"(?i:out of memory|OutOfMemory)")
+#: Names that are not defined because an import failed.
+_UNDEFINED = re.compile(r"\bNameError\b|\bUnboundLocalError\b|\bNoneType\b")
+_PATH = re.compile(r"\S*[/\\]\S*")
+#: A word of a message, in lower case, that may name something.
+_WORD = re.compile(
+    r"\b(?!(?:attribute|cannot|cuda|cuda_home|directory|error|file|found|from|import|importerror"
+    r"|install|installed|module|modulenotfounderror|name|named|none|object|open|oserror|please"
+    r"|python|requires|shared|such|symbol|torch|undefined|using|version|with)\b)[a-z_]\w{3,}"
+)
 #: What a program prints at its end does not show that it went on.
 _ENDS = re.compile(
     r"(?i:shut|terminat|exit|kill|abort|clean|stop|clos|destroy|fail|error|exception)"
@@ -96,7 +113,7 @@ def survived(trace: TraceLog) -> tuple[tuple[int, int], ...]:
         if not failures or not failures[-1].traced:
             continue
         end, later = failures[-1], _Later(failures[-1])
-        went_on = _last_sign(trace, failures[0].raised, end)
+        went_on = _last_sign(trace, failures[0].raised, end, _PLAIN)
         found += [
             (trace.lines[one.first].number, trace.lines[one.last].number)
             for one in failures[:-1]
@@ -139,39 +156,61 @@ class _Later:
     """The failure that ended a process."""
 
     def __init__(self, failure: _Failure) -> None:
-        self._message = failure.message
+        message = failure.message
+        self._message = message
         self._plain = _plain(failure.text)
-        self._absent = ABSENT.search(failure.message) is not None
-        self._on_gpu = _STICKY.search(failure.message) is not None
+        self._undefined = _UNDEFINED.search(message) is not None
+        self._absent = ABSENT.search(message) is not None
+        self._attention = component_table().is_about_attention(message)
+        self._words = _words(message)
+        self._on_gpu = _fails_on_gpu(message)
+        self._without_gpu = log_signals().no_gpu.search(message) is not None
 
     def follows(self, one: _Failure) -> bool:
         """Whether it can be a consequence of an earlier failure."""
         said = one.message.split("\n", 1)[0].partition(": ")[2].strip()
         if len(said) >= _REPEATED and said in self._message:
             return True
-        if self._on_gpu and _STICKY.search(one.message):
+        on_gpu = _fails_on_gpu(one.message)
+        if self._on_gpu and on_gpu:
+            return True
+        if self._without_gpu and (on_gpu or log_signals().no_gpu.search(one.message)):
             return True
         if not _NOT_IMPORTED.search(one.message):
             return False
         named = {_plain(word) for word in _PACKAGE.findall(one.message)}
-        return self._absent or any(name in self._plain for name in named if len(name) >= _NAME)
+        if any(name in self._plain for name in named if len(name) >= _NAME):
+            return True
+        related = self._attention or not self._words.isdisjoint(_words(one.message))
+        return self._undefined or (self._absent and related)
+
+
+def _fails_on_gpu(message: str) -> bool:
+    return _STICKY.search(message) is not None and not _OUT_OF_MEMORY.search(message)
+
+
+def _words(message: str) -> set[str]:
+    return set(_WORD.findall(_PATH.sub(" ", message).lower()))
 
 
 def _plain(text: str) -> str:
     return re.sub(r"cuda|[-_ .\d]", "", text.lower())
 
 
-def _last_sign(trace: TraceLog, after: int, end: _Failure) -> int:
+def _last_sign(trace: TraceLog, after: int, end: _Failure, plain: int = 1 << 30) -> int:
     """Index of the last place before a failure that shows that the program went on; else -1.
 
     Only places after the one at index `after` count.
     """
     rank, informed = trace.lines[end.first].rank, 0
+    lines = 0
     for index in range(end.first - 1, after, -1):
         line, position = trace.lines[index], trace.positions[index]
         if line.rank != rank or _ENDS.search(line.text):
             continue
-        informed += bool(line.stamped) and position.kind is LineKind.TEXT
-        if informed >= _INFORMED or log_signals().progress.search(line.text):
+        said = position.kind is LineKind.TEXT and bool(line.text.strip())
+        informed += bool(line.stamped) and said
+        lines += said
+        if lines >= plain or informed >= _INFORMED or log_signals().progress.search(line.text):
             return index
     return -1

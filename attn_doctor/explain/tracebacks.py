@@ -31,13 +31,15 @@ _TESTED = re.compile(
 #: The end of a block, or a heading, in a report that quotes a traceback.
 _QUOTE_END = re.compile(r"\s*(?:```|#{2,6} )")
 _NAMED = re.compile(r"[A-Za-z_][\w.]*: \S|[A-Z][A-Za-z]{5,40}$")
+#: What torch's tracer writes below its exception, before the frames of the program that it traced.
+_TRACED = re.compile(r"\s*from user code:?\s*$")
 _STACK = re.compile(
     r"\s*(?:frame #\d+:|#\d+ 0x[0-9a-f]+|C\+\+ (?:stack|Capture))|.*<unknown function> \+ 0x"
 )
 _WARNING = re.compile(r"Warning:|\b(?:WARNING|WARN|warning)\b|^\s*W\d{4} ")
 _EXCEPTION = re.compile(
     r"(?:^|[\s:(\]!])(?<!except )(?:[A-Za-z_][\w.]*\.)?(?!Warning)"
-    r"(?:[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Unsupported|OutOfResources|Timeout)|Unsupported|OutOfResources)\b(?::|\s*$|\()"
+    r"(?:[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Unsupported|OutOfResources|Timeout|Missing)|Unsupported|OutOfResources)\b(?::|\s*$|\()"
 )
 _ERROR = re.compile(
     r"\b(?:[Ee]rror|ERROR|FATAL|[Ff]atal|CRITICAL|[Ff]ailed|FAILED|Killed|Aborted|Aborting"
@@ -175,8 +177,10 @@ class _Walker:
         self.reason = False
         """The next line says why the source is wrong."""
         self.rank = ""
+        self.traced = False
+        """The frames of the program that torch traced may follow."""
         self.launchers: set[int] = set()
-        """Failures that only report the failure of another process."""
+        """Failures that only belong to another one, or report that of another process."""
 
     def step(self, line: LogLine) -> Position:
         """The position of the next line."""
@@ -193,9 +197,10 @@ class _Walker:
             return self._at(LineKind.NOISE)
         if _FRAME.match(text):
             if not self.open:
-                return self._begin(indent)
+                return self._begin(indent, of_the_same=self.traced)
             self.indent = indent
             return self._at(LineKind.NOISE)
+        self.traced = _TRACED.match(text) is not None
         if self.open and indent > self.indent:
             return self._at(LineKind.NOISE)
         return self._named(line, indent)
@@ -255,11 +260,13 @@ class _Walker:
             return self._at(LineKind.EXCEPTION)
         return self._at(LineKind.NOISE if _CODE.match(text) else kind)
 
-    def _begin(self, indent: int) -> Position:
+    def _begin(self, indent: int, *, of_the_same: bool = False) -> Position:
         if self.chained:
             self.link += 1
         else:
             self.failure, self.link, self.direct = self.failure + 1, 0, False
+            if of_the_same:
+                self.launchers.add(self.failure)
         self.chained, self.open, self.message, self.indent = False, True, 0, indent
         return self._at(LineKind.NOISE)
 

@@ -27,6 +27,14 @@ def test_a_notice_that_a_rule_knows(rule: WriteRule, explained: Explain) -> None
     assert (found.note.rule, found.note.line) == ("a/b", 1)
 
 
+def test_a_notice_of_a_rule_about_each_gpu(rule: WriteRule, explained: Explain) -> None:
+    pattern = "Torch was not compiled with flash attention"
+    rule(
+        "a/b", "silent-sdpa-fallback", pattern, more='for_each = "gpus"', title="{gpu.name} is old"
+    )
+    assert explained(WARNING + END).note is not None
+
+
 def test_a_warning_of_a_component(rule: WriteRule, explained: Explain) -> None:
     rule("a/b", "torch-cpu-only", "a message that no log here has")
     log = "WARNING 04-20 00:18:19 [a.py:72] Failed to initialize the FlashInfer workspace\nstep 1\nstep 2\n"

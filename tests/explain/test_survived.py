@@ -31,13 +31,14 @@ def failure(message: str, frame: str = "/app/train.py") -> str:
 
 
 UNRELATED = failure("KeyError: 'labels'")
+PLAIN = "\nloading weights\nloading the tokenizer\nbuilding the model\n"
 
 
 def of(log: str) -> tuple[tuple[int, int], ...]:
     return survived(TraceLog(NormalizedLog(1, log.encode()).lines))
 
 
-@pytest.mark.parametrize("between", [INFORMED, "\nstep 3 loss 2.31\n", "\ngot prompt\n"])
+@pytest.mark.parametrize("between", [INFORMED, "\nstep 3 loss 2.31\n", "\ngot prompt\n", PLAIN * 4])
 def test_a_failure_that_the_run_survived(between: str) -> None:
     assert of(CAUGHT + between + UNRELATED) == ((1, 4),)
 
@@ -48,6 +49,7 @@ def test_a_failure_that_the_run_survived(between: str) -> None:
         "",
         "\n",
         INFORMED.split("\n", 1)[0] + "\n",  # one line shows little
+        PLAIN,
         "2026-01-02 10:00:02 INFO shutting down\n2026-01-02 10:00:03 INFO closing\n",
         "\nDuring handling of the above exception, another exception occurred:\n\n",
     ],
@@ -72,9 +74,44 @@ def test_a_consequence_leaves_its_cause(message: str) -> None:
     assert of(CAUGHT + INFORMED + failure(message)) == ()
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "ModuleNotFoundError: No module named 'imageio_ffmpeg'",
+        "ValueError: unknown scheduler flowmatch2",
+        "AttributeError: 'Scheduler' object has no attribute 'set_shift'",
+    ],
+)
+def test_something_else_that_is_absent_is_no_consequence(message: str) -> None:
+    assert of(CAUGHT + INFORMED + failure(message)) == ((1, 4),)
+
+
 def test_each_call_fails_after_a_failure_on_the_gpu() -> None:
     first = failure("RuntimeError: CUDA error: an illegal memory access was encountered")
     assert of(first + INFORMED + failure("RuntimeError: cuDNN error: EXECUTION_FAILED")) == ()
+    assert of(first + INFORMED + failure("torch.OutOfMemoryError: CUDA out of memory."))
+    refused = failure("ValueError: Query must be on a CUDA device.")
+    assert of(refused + INFORMED + failure("RuntimeError: CUDA error: launch failure"))
+
+
+def test_without_a_gpu_a_later_part_asks_for_one() -> None:
+    first = failure("RuntimeError: No CUDA GPUs are available")
+    assert of(first + INFORMED + failure("NotImplementedError: You need a GPU.")) == ()
+
+
+def test_the_frames_of_a_traced_program_belong_to_its_failure() -> None:
+    traced = (
+        failure("torch._dynamo.exc.TorchRuntimeError: Dynamo failed to run FX node")
+        + '\nfrom user code:\n   File "/app/model.py", line 9, in forward\n    return self.fc(x)\n'
+    )
+    assert of(CAUGHT + INFORMED + traced) == ((1, 4),)
+    trace = TraceLog(NormalizedLog(1, traced.encode()).lines)
+    assert [line.number for line in trace.last_message()] == [3]
+
+
+def test_an_exception_whose_name_ends_in_missing() -> None:
+    end = failure("torch._inductor.exc.TritonMissing: Cannot find a working triton installation.")
+    assert of(CAUGHT + INFORMED + end) == ((1, 4),)
 
 
 def test_the_last_failure_of_each_process_counts() -> None:

@@ -391,7 +391,7 @@ def _installation_error(
 
 def _agree(metadata: str, file: str) -> bool:
     """Whether both versions agree. Metadata of PyPI's wheels omit the local part (`+cu130`)."""
-    if metadata == file:
+    if metadata in (file, file.partition("+")[0]):
         return True
     from packaging.version import Version
 

@@ -31,28 +31,39 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
     until = Limit.of(limit)
     host.patience = max(1.0, limit / LIMIT)
     others, forks = host.prepare, Forks(host)
-    host.prepare = partial(_prepare, others)
+    later = partial(_prepare, others)
+    host.prepare = _prepare_probes if forks.possible else later
     try:
-        return _facts(host, python, until, forks)
+        return _facts(host, python, until, forks, later)
     finally:
         host.prepare = others
         forks.end()
 
 
+def _prepare_probes() -> None:
+    """Import the probes with what most of them import, and read the tables."""
+    from attn_doctor.binaries import read
+    from attn_doctor.probes import registry
+    from attn_doctor.rulebook import library
+
+    del read, registry
+    library.tables()
+
+
 def _prepare(others: Callable[[], None] | None) -> None:
     """Import what is needed once the interpreter has described itself, and read the tables."""
     from attn_doctor import derived
-    from attn_doctor.probes import registry
     from attn_doctor.probes.installed import broken
-    from attn_doctor.rulebook import library
 
-    del derived, registry, broken
-    library.tables()
+    del derived, broken
+    _prepare_probes()
     if others is not None:
         others()
 
 
-def _facts(host: Host, python: str, until: Limit, forks: Forks) -> Facts:
+def _facts(
+    host: Host, python: str, until: Limit, forks: Forks, prepare: Callable[[], None]
+) -> Facts:
     gaps = Gaps()
     # The driver is the slowest to answer, and needs to know nothing of the interpreter.
     nowhere = Site(folders=(), distributions=Distributions(host, ()))
@@ -68,6 +79,7 @@ def _facts(host: Host, python: str, until: Limit, forks: Forks) -> Facts:
         chosen.answer.cache_tag,
         chosen.answer.stdlib,
     )
+    _prepare_probes()
     from attn_doctor.probes import registry
 
     running = [Running(probe, host, site) for probe in registry.PROBES]
@@ -75,6 +87,8 @@ def _facts(host: Host, python: str, until: Limit, forks: Forks) -> Facts:
     apart = {one.probe.name for one in forks.running}
     here = [one for one in running if one.probe.name not in apart]
     workers = [*forks.wait(), *start(here, until)]
+    if forks.running:  # meanwhile this process has nothing else to do
+        prepare()
     fields: dict[str, object] = {
         "python": interpreter.describe(host, chosen, site, gaps),
         "interpreters": chosen.candidates,

@@ -294,3 +294,5 @@ def _main() -> None:
 
 if __name__ == "__main__":
     _main()
+    # Python's own end, with the driver's libraries, takes 3 ms beside an H200.
+    os._exit(0)

@@ -30,11 +30,11 @@ class Forks:
     def __init__(self, host: Host) -> None:
         self.running: list[Running] = []
         self._threads: list[_Forked] = []
-        self._possible = _possible(host)
+        self.possible = _possible(host)
 
     def begin(self, *all: Running) -> None:
         """Fork for each probe, as far as there can be processes."""
-        for one in all if self._possible else ():
+        for one in all if self.possible else ():
             with suppress(OSError):
                 self._threads.append(_Forked(one))
                 self.running.append(one)

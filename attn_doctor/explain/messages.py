@@ -22,10 +22,11 @@ _LEAST_THERE, _PIECE_THERE = 12, 8
 _ENOUGH = 34
 #: The end of a message that a person leaves out.
 _FULL_STOP = " .!"
-#: Messages of Python and of any build, which say nothing of a component.
+#: Messages of Python, of torch and of any build, which say nothing of a component.
 _GENERAL = re.compile(
     r"unexpected keyword argument|positional argument|has no attribute|No module named|CUDA_HOME"
     r"|[Ii]nvalid value|not implemented|got multiple values for"
+    r"|Expected all tensors to be on the same device"
 )
 
 

@@ -22,7 +22,7 @@ _INSTALLED = re.compile(r"(?:site|dist)-packages/(?P<package>[A-Za-z_]\w*)")
 #: Innermost frames that show what failed.
 _CLOSE = 3
 #: Areas of rules that have the name of the one package that they are about.
-_OF_ONE_PACKAGE = frozenset({"fla", "flashinfer", "natten"})
+_OF_ONE_PACKAGE = frozenset({"fla", "flashinfer", "natten", "simpletuner"})
 #: Areas of rules about attention alone, whose messages other kernels print too.
 _OF_ATTENTION = frozenset({"flex"})
 

@@ -193,13 +193,14 @@ class _ScoredRule:
     @property
     def confirmation(self) -> tuple[Confirmation, str]:
         """Whether the machine, or else the log, confirms the rule, and why not."""
-        if self.on_machine is not None:
+        denied = self.on_log.truth is False
+        if self.on_machine is not None and (self.rule.has_conditions or not denied):
             truth, reason = self.on_machine
             if truth is None and not self.rule.has_conditions:
                 return Confirmation.LOG_ONLY, ""
             no = Confirmation.UNKNOWN if truth is None else Confirmation.NO
             return (Confirmation.BY_MACHINE, "") if truth else (no, reason)
-        if self.on_log.truth is False:
+        if denied:
             return Confirmation.NO, f"the log says that {self.on_log.reason}"
         return (Confirmation.BY_LOG if self.on_log.truth else Confirmation.NOT_CHECKED), ""
 

@@ -135,3 +135,8 @@ def test_a_message_without_its_full_stop() -> None:
     known = known_message(said)
     assert known is not None
     assert known.component == "natten"
+
+
+def test_a_message_of_torch_names_no_component() -> None:
+    said = "RuntimeError: Expected all tensors to be on the same device, but found two devices!"
+    assert guess("x", NormalizedLog(1, f"{said}\n".encode())) is None

@@ -277,6 +277,15 @@ def test_a_rule_without_conditions_may_not_apply_to_a_machine(
     assert explained("no kernel", WINDOWS).matches[0].confirmation is Confirmation.LOG_ONLY
 
 
+def test_the_log_denies_a_rule_that_no_machine_can_confirm(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "torch-cpu-only", "no kernel", tail="[applies]\nall = ['torch.version < \"2.5\"']")
+    found = explained("PyTorch version: 2.10.0+cu128\nno kernel", LINUX).matches[0]
+    assert found.confirmation is Confirmation.NO
+    assert "torch.version is 2.10.0" in found.reason
+
+
 def test_an_unknown_fact_is_named_with_its_gap(rule: WriteRule, explained: Explain) -> None:
     tail = "[when]\nall = ['torch.build == \"cpu\"', 'torch.version < \"2.5\"']"
     rule("a/b", "torch-cpu-only", "no kernel", tail=tail)

@@ -8,8 +8,16 @@ from msgspec import Meta, Struct
 from attn_doctor.facts import Facts
 
 #: Rules whose problems precede all others. The installer fails while metadata are damaged; where
-#: another torch is imported, all that is said of packages beside torch is about that one.
-FIRST = ("python/metadata-damaged", "python/torch-in-pythonpath")
+#: another torch is imported, all that is said of packages beside torch is about that one. A torch
+#: that cannot be imported computes nothing, not even wrong results.
+FIRST = (
+    "python/metadata-damaged",
+    "python/torch-in-pythonpath",
+    "torch/broken-install",
+    "torch/import-fails",
+    "torch/libraries-missing",
+    "torch/windows-runtime",
+)
 
 
 class Verdict(str, Enum):

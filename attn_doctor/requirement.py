@@ -171,7 +171,10 @@ def wants_older(one: str, other: str) -> bool:
 
 
 def combined(specifiers: Iterable[str]) -> str:
-    """Return one specifier for all: of several lower or upper bounds only the closest."""
+    """Return one specifier for all: of several lower or upper bounds only the closest.
+
+    A release that one clause names stands for the bounds that it keeps.
+    """
     clauses = dict.fromkeys(part for one in specifiers for part in one.split(",") if part)
     kept = [one for one in clauses if not any(_closer(other, one) for other in clauses)]
     return ",".join(sorted(kept))
@@ -183,6 +186,8 @@ def _closer(one: str, other: str) -> bool:
     if one == other or mine is None or theirs is None or mine.family or theirs.family:
         return False
     try:
+        if mine.op == "==":
+            return theirs.op != "==" and satisfies(mine.text, other)
         version, bound = parsed(mine.text), parsed(theirs.text)
     except ValueError:
         return False

@@ -229,6 +229,9 @@ def test_a_long_line_takes_no_time(text: str) -> None:
         ((">=1.0", ">1.0"), ">1.0"),
         (("<=2", "<2"), "<2"),
         (("==1.*", ">=1.2", "!=1.3"), "!=1.3,==1.*,>=1.2"),
+        (("==0.34.0", "<0.41"), "==0.34.0"),
+        (("==0.42", "<0.41"), "<0.41,==0.42"),
+        (("==1.0", "==1"), "==1,==1.0"),
     ],
 )
 def test_combined_keeps_the_closest_bounds(specifiers: tuple[str, ...], expected: str) -> None:

@@ -101,8 +101,20 @@ def _place(host: Host, folders: tuple[str, ...], path_file: str) -> DuplicatePla
     here = host.platform.cwd
     if any(host.join(here, one) in folders for one in _entries(host) if one):
         return "pythonpath"
-    user = host.join(host.platform.home, ".local", "lib")
-    return "user" if any(one.startswith(user) for one in folders) else "environments"
+    users = tuple(_of_user(host))
+    return "user" if any(one.startswith(users) for one in folders) else "environments"
+
+
+def _of_user(host: Host) -> Iterator[str]:
+    """Yield what the paths of a user's site-packages may begin with."""
+    join, named = host.join, host.environ.get("PYTHONUSERBASE")
+    if named:
+        yield join(host.platform.cwd, named, "Python" if host.windows else "lib/python")
+    elif host.windows:
+        yield join(host.environ.get("APPDATA") or host.platform.home, "Python", "Python")
+    else:
+        yield join(host.platform.home, ".local", "lib")
+        yield join(host.platform.home, "Library", "Python")
 
 
 def _pythonpath(host: Host, folders: tuple[str, ...]) -> str:

@@ -54,6 +54,16 @@ def test_a_copy_in_the_folder_of_the_user() -> None:
     assert (found.place, found.folders) == ("user", (USER, SITE))
 
 
+@pytest.mark.parametrize(
+    ("base", "place"), [("/opt/user", "user"), ("/opt", "environments"), ("", "environments")]
+)
+def test_a_copy_in_a_folder_of_the_user_that_a_variable_names(base: str, place: str) -> None:
+    user = "/opt/user/lib/python3.12/site-packages"
+    files = {**installed("torch-2.10.0"), **installed("torch-2.11.0", site=user)}
+    (found,) = twice(files, user, SITE, env={"PYTHONUSERBASE": base})
+    assert found.place == place
+
+
 def test_any_package_twice_in_one_folder() -> None:
     files = installed("packaging-19.0", "packaging-26.0")
     files[f"{SITE}/packaging/__init__.py"] = '__version__ = "26.0"\n'

@@ -36,7 +36,7 @@ _PAIRS = (
 
 
 #: Facts that a log does not state in these words.
-_OURS = (".installed", ".selection_reason")
+_OURS = (".from_pypi", ".installed", ".local", ".selection_reason")
 
 
 def log_facts(stated: Stated, machine: Facts | None) -> tuple[LogFact, ...]:

@@ -78,6 +78,7 @@ def _facts(
         chosen.answer.version,
         chosen.answer.cache_tag,
         chosen.answer.stdlib,
+        chosen.answer.user_site in chosen.site_packages,
     )
     _prepare_probes()
     from attn_doctor.probes import registry

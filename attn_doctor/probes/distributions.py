@@ -170,17 +170,19 @@ def scan(
     python: str = "",
     cache_tag: str = "",
     stdlib: str = "",
+    user: bool = False,
 ) -> Site:
     """Read the names in each site-packages folder, and in those that `.pth` files add.
 
     `plain` are those of `folders` that PYTHONPATH adds; Python reads no `.pth` files there.
-    `stdlib` is the folder of the standard library.
+    `stdlib` is the folder of the standard library. `user`: the user's folder is among `folders`.
     """
     path = _ImportPath(host, prefix, plain, gaps)
     for folder in folders:
         if folder not in plain:
             path.add_site(folder)
-    path.customize(stdlib)
+    for name in path_files.CUSTOM[: 1 + user]:
+        path.customize(stdlib, name)
     found: list[Distribution] = []
     leftovers: list[str] = []
     for folder in path.folders:
@@ -252,17 +254,17 @@ class _ImportPath:
         self.code += [path] * file.runs
         self._follow(path, file)
 
-    def customize(self, stdlib: str) -> None:
-        """Add what the first `sitecustomize.py` adds, which `site` imports at the end."""
+    def customize(self, stdlib: str, package: str) -> None:
+        """Add what the first module of this name adds, which `site` imports at the end."""
+        source = f"{package}.py"
         for folder in self._searched(stdlib):
             names = self.names(folder)
-            package, _, _ = path_files.CUSTOM.partition(".")
             inside = self._host.join(folder, package, "__init__.py")
             if package in names and self._host.is_file(inside):
                 self.unread.append(inside)
-            elif path_files.CUSTOM in names:
-                file = path_files.read_custom(self._host, folder, self._prefix)
-                self._follow(self._host.join(folder, path_files.CUSTOM), file)
+            elif source in names:
+                path = self._host.join(folder, source)
+                self._follow(path, path_files.read_custom(self._host, path, self._prefix))
             elif f"{package}.pyc" in names:
                 self.unread.append(self._host.join(folder, f"{package}.pyc"))
             else:

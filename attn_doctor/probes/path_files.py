@@ -16,8 +16,9 @@ from msgspec import Struct
 from attn_doctor.host import Host
 from attn_doctor.probes.added_folder import END, Added
 
-#: The module that `site` imports after the `.pth` files were read.
-CUSTOM = "sitecustomize.py"
+#: Modules that `site` imports after the `.pth` files were read; the second one where the user's
+#: folder is enabled.
+CUSTOM = ("sitecustomize", "usercustomize")
 #: Names in code that may end Python before a program starts, or replace what an import does. `site`
 #: goes on after other errors.
 _ENDS = (
@@ -74,15 +75,14 @@ def read(host: Host, folder: str, name: str, prefix: str) -> PathFile:
     return PathFile(added=tuple(added), runs=runs, unread=unread)
 
 
-def read_custom(host: Host, folder: str, prefix: str) -> PathFile:
-    """Return what `sitecustomize.py` in `folder` does."""
-    path = host.join(folder, CUSTOM)
+def read_custom(host: Host, path: str, prefix: str) -> PathFile:
+    """Return what a `sitecustomize.py` or `usercustomize.py` does."""
     text = host.try_read(path, _LONGEST + 1)
     if _may_end(text):
         return PathFile(runs=True, unread=True)
     if "path" not in text and "addsitedir" not in text:
         return PathFile(runs=True)
-    found = _changes(host, text, folder, prefix, path)
+    found = _changes(host, text, host.parent(path), prefix, path)
     return PathFile(added=tuple(found or ()), runs=True, unread=found is None)
 
 

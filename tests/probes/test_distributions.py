@@ -255,6 +255,17 @@ def test_only_the_first_sitecustomize_is_imported() -> None:
         assert site.folders == folders
 
 
+def test_usercustomize_is_imported_where_the_user_s_folder_is_enabled() -> None:
+    files = {
+        f"{SITE}/sitecustomize.py": "",
+        f"{SITE}/usercustomize.py": "import sys; sys.path.append('/opt/b')",
+        "/opt/b/x.py": "",
+    }
+    for user, folders in ((False, (SITE,)), (True, (SITE, "/opt/b"))):
+        site = scan(machine(files), (SITE,), "/venv", Gaps(), user=user)
+        assert site.folders == folders
+
+
 @pytest.mark.parametrize("name", ["sitecustomize/__init__.py", "sitecustomize.pyc", "eggs.pth"])
 def test_what_is_not_read_as_text(name: str) -> None:
     """A package, compiled code, and an egg that a `.pth` file adds."""

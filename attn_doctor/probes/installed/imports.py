@@ -98,7 +98,9 @@ class Imports:
         #: metadata are imported all the same.
         self._absent = {module_of(name): name for name in names if not self._file(module_of(name))}
         #: Modules of packages that are installed in another version than one requires.
-        self._unfit = {module_of(normal_name(name_of(one.needs or ""))): one for one in declared}
+        self._unfit: dict[str, list[UnmetRequirement]] = {}
+        for one in declared:
+            self._unfit.setdefault(module_of(normal_name(name_of(one.needs or ""))), []).append(one)
         for module in self._absent:
             self._unfit.pop(module, None)
         #: Distribution → a requirement of which one of two copies is too old or too new.
@@ -177,9 +179,10 @@ class Imports:
             return said
         with self._lock:
             for step in self._steps(root, module) if self._unfit else ():
-                one = self._unfit.get(step.module)
-                older = one is not None and _much_older(one, step.by)
-                if one is not None and (older or not self._serves(step.module, step.by)):
+                unfit = self._unfit.get(step.module, ())
+                # The package of the file may have the closest requirement.
+                one = next((one for one in unfit if _of(one, step.by)), next(iter(unfit), None))
+                if one is not None and not self._serves(one, step):
                     name = name_of(one.needs or "")
                     return (
                         f"{step.by} imports {name} {one.installed}, and {one.package} requires "
@@ -187,8 +190,13 @@ class Imports:
                     )
         return ""
 
-    def _serves(self, package: str, by: str) -> bool:
-        """Whether `package` has all names that the file `by` imports from it or its modules."""
+    def _serves(self, unfit: UnmetRequirement, step: _Step) -> bool:
+        """Whether a package has all names that the file imports from it or its modules.
+
+        With a lower first number, those that define classes of the file may mean something else:
+        kernels 0.17.2 fails with huggingface-hub 0.36, which has all that it imports.
+        """
+        package, by = step.module, step.by
         path = next((one for one in self._follows if self._follows[one][0] == by), "")
         text = self._host.try_read(self._file(path), 1 << 20) if path else ""
         plain = re.findall(
@@ -205,6 +213,8 @@ class Imports:
         for base, names in found:
             names = re.sub(r"#[^\n]*|\bas\s+\w+", "", names)
             asked += [(base, name) for name in re.findall(r"\w+", names)]
+        if _much_older(unfit, by) and any(_defines(text, name) for _, name in asked):
+            return False
         return bool(asked) and all(self._has(base, name) for base, name in asked)
 
     def _has(self, base: str, name: str) -> bool:
@@ -455,16 +465,22 @@ class Imports:
                 yield f"{second}:{name}"
 
 
-def _much_older(one: UnmetRequirement, by: str) -> bool:
-    """Whether the package of the file `by` requires a release with a higher first number.
+def _of(one: UnmetRequirement, by: str) -> bool:
+    """Whether the file `by` is of the package that requires it."""
+    return re.split(r"[/\\]", by)[0] == module_of(normal_name(one.package or ""))
 
-    Names may then mean something else: kernels 0.17.2 fails with huggingface-hub 0.36, which
-    has all that it imports.
-    """
-    if re.split(r"[/\\]", by)[0] != module_of(normal_name(one.package or "")):
+
+def _much_older(one: UnmetRequirement, by: str) -> bool:
+    """Whether the package of the file `by` requires a release with a higher first number."""
+    if not _of(one, by):
         return False
     least = re.search(r">=?\s*(\d+)", one.needs or "")
     return least is not None and _before(one.installed or "", int(least[1]))
+
+
+def _defines(text: str, name: str) -> bool:
+    """Whether a decorator or a base class of a module's text is `name`, or is in it."""
+    return bool(re.search(rf"(?m)^(?:@|class \w+\().*\b{name}\b", text))
 
 
 def _before(version: str, *release: int) -> bool:

@@ -508,12 +508,15 @@ def test_a_torch_compiled_for_numpy_1(
 
 def test_a_requirement_that_is_much_older_is_in_doubt(environment: Environment) -> None:
     """kernels 0.17.2 fails with huggingface-hub 0.36, which has all that it imports."""
-    environment.install("hub", init="strict = 1\n", version="0.36.2")
-    environment.install("top", "hub>=1.10", init="from hub import strict")
-    environment.install("other", "hub", init="from hub import strict")
-    found = environment.imports("top", "other")
+    environment.install("hub", init="strict = 1\nfetch = 1\n", version="0.36.2")
+    uses = "from hub import strict\n@strict\nclass Name: ...\n"
+    environment.install("top", "hub>=1.10", init=uses)
+    environment.install("near", "hub>=0.40", init=uses)
+    environment.install("calls", "hub>=1.10", init="from hub import fetch\ndef get(): fetch()\n")
+    found = environment.imports("top", "near", "calls")
     assert found.doubt("top", "top")
-    assert found.doubt("other", "other") == ""
+    assert found.doubt("near", "near") == ""
+    assert found.doubt("calls", "calls") == ""
 
 
 def test_a_package_that_is_too_old_for_what_it_imports(environment: Environment) -> None:

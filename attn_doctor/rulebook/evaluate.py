@@ -338,6 +338,10 @@ def _import_error(finding: Finding) -> str:
     return next((one.seen for one in lines), "")
 
 
+#: An import error for which the release of torch is too old, as `tables/companions.toml` has them.
+_BY_TORCH = r"^it (?!requires)[^/]*\btorch\b"
+
+
 def _with_causes(findings: list[tuple[Rule, Finding, frozenset[str]]]) -> list[Finding]:
     """Each finding with the problem that explains it, where one of its rule's `requires` is one.
 
@@ -354,6 +358,8 @@ def _with_causes(findings: list[tuple[Rule, Finding, frozenset[str]]]) -> list[F
 
     def root(id: str, seen: frozenset[str], about: frozenset[str], error: str = "") -> str:
         for needed in requires.get(id, ()):
+            if error and needed.endswith("/torch-too-old") and not re.search(_BY_TORCH, error):
+                continue
             concerned = any(
                 not other or not (about or error) or about & other or any(map(error.count, other))
                 for other in wrong.get(needed, ())

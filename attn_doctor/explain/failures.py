@@ -57,6 +57,7 @@ _REPORTS = (
     # pip after it installed a release that another package does not accept.
     r"|^\S{2,40} \S{1,40} requires [\w-]{2,40}\b.{1,80}, but you have \S"
     # A place in sources of C++, and what fails there.
+    r"|\.(?:cu|cuh|cpp|c):\d+: fatal error$"
     r"|\.(?:cu|cuh|cpp|cc|h|hpp)[:(]\d+\b.{1,200}\b(?:cannot|[Uu]nsupported|[Ff]ailed|[Ii]nvalid)\b"
 )
 #: A line of an installer's summary, which says nothing of the lines around it.
@@ -97,12 +98,17 @@ _TITLE = re.compile(r"#{1,3} \S|[Tt]itle:")
 #: A title that names the error.
 _FAILS = re.compile(
     r"(?:[a-z]Error|Exception)\b|\b(?:[Ee]rror|[Ff]ail(?:s|ed|ure)?|out of memory)\b"
+    r"|\bundefined symbol|(?:\b[Nn]ot|n't) (?:\w+ )?(?:work|found|installed|available"
+    r"|support(?:ed)?|compatible|implemented)|\b(?:[Bb]roken?|[Cc]rash(?:e[sd])?|[Cc]annot|[Ii]llegal)\b"
+    r"|\b[Nn]o (?:valid|available|suitable|matching|module)\b|报错|错误|失败"
 )
 #: Messages that the package is absent, after which a program may go on.
 _ABSENT = re.compile(
     r"No module named|^(?!.*\b[Aa]ssertion\b).*\bnot (?:be )?(?:found|installed|available)"
     r"|[Pp]lease install"
 )
+#: A warning as Python's `warnings` prints it, of a program that goes on as before.
+_WARNED = re.compile(r"\b\w*Warning: (?!.*\b[Ff]ailed\b)")
 #: A notice that a package can be used.
 _AVAILABLE = re.compile(r"(?i:\bis available\b|\bsuccessfully imported\b)")
 BUILD = re.compile(
@@ -190,9 +196,18 @@ def _around(trace: TraceLog, first: int, at: int) -> str:
         for i in near
         if (trace.lines[i].stamped and trace.positions[i].kind is LineKind.TEXT)
         or _AVAILABLE.search(trace.lines[i].text)
+        or _of_warning(trace, i)
     }
     nearest = sorted(near, key=lambda i: first - i if i < first else i - at)
     return "\n".join(trace.lines[i].text for i in nearest if i not in said)
+
+
+def _of_warning(trace: TraceLog, index: int) -> bool:
+    """The line is a warning of Python, or the code that Python shows below it."""
+    if _WARNED.search(trace.lines[index].text):
+        return True
+    above = trace.lines[index - 1].text if index else ""
+    return trace.lines[index].text[:1] == " " and _WARNED.search(above) is not None
 
 
 def _cut(trace: TraceLog) -> Iterator[Failure]:

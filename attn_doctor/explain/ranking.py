@@ -236,10 +236,27 @@ def relevant(
     """The matches without those that report no failure, or precede an unrelated one."""
     kept = [match for match in matches if not _is_incidental(match, matches, rules, ends)]
     kept = [match for match in kept if not any(end.has_survived(match) for end in ends)]
+    kept = [match for match in kept if not _is_added(match, kept, rules)]
     # What only warnings and reports before it say does not explain the exception of the end.
     if all(_is_before_end(match, rules, ends) for match in kept):
         return []
     return [match for match in kept if not any(end.went_past(match) for end in ends)] or kept
+
+
+def _is_added(
+    match: SymptomMatch, matches: Sequence[SymptomMatch], rules: Mapping[str, Rule]
+) -> bool:
+    """The line below an exception with another cause only says that an optional part is absent."""
+    cause, at = rules[match.rule].cause, match.position
+    if at.kind is not LineKind.MESSAGE or cause not in log_signals().optional_causes:
+        return False
+    return any(
+        (other.file, other.rank, other.position.failure, other.position.link)
+        == (match.file, match.rank, at.failure, at.link)
+        and other.position.kind is LineKind.EXCEPTION
+        and rules[other.rule].cause != cause
+        for other in matches
+    )
 
 
 def standing(matches: Sequence[SymptomMatch]) -> list[SymptomMatch]:

@@ -6,7 +6,7 @@ not know them. A fact without words here keeps its name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -16,7 +16,11 @@ from attn_doctor.rulebook.texts import phrase
 #: Values that are names.
 _WORDS = {
     "linux": "Linux", "windows": "Windows", "macos": "macOS", "cuda": "CUDA", "rocm": "ROCm",
-    "cpu": "CPU", "ubuntu": "Ubuntu", "debian": "Debian", "fedora": "Fedora", "pypi": "PyPI",
+    "cpu": "CPU", "mps": "MPS", "xpu": "XPU", "pypi": "PyPI",
+    "amd": "AMD", "nvidia": "NVIDIA", "intel": "Intel",
+    "ubuntu": "Ubuntu", "debian": "Debian", "fedora": "Fedora", "rhel": "RHEL", "centos": "CentOS",
+    "rocky": "Rocky Linux", "almalinux": "AlmaLinux", "amzn": "Amazon Linux", "ol": "Oracle Linux",
+    "nixos": "NixOS",
 }  # fmt: skip
 #: What it means that a fact is empty, and that it is not; or yes and no.
 _EITHER = {
@@ -33,7 +37,20 @@ _EITHER = {
     "torch.local": ("torch's version has no + in it", "torch's version has a + in it"),
     "torch.newest_index": ("no newer torch is known", "a newer torch is known"),
     "torch.index": ("torch's package index is unknown", "torch's package index is known"),
-    "extension.requirement": ("its requirement is unknown", "its requirement is known"),
+    "extension.requirement": ("no package is known for it", "a package is known for it"),
+    "python.shadowing_here": (
+        "no such file is in the working directory",
+        "such a file is in the working directory",
+    ),
+}
+#: What it means that a fact has a value, and that it has not.
+_STATES = {
+    ("cc.source", "CC (missing)"): ("CC names a missing compiler", "CC names no missing compiler"),
+    ("driver.best_sm", 0): ("CUDA sees no GPU", "CUDA sees a GPU"),
+    ("driver.state", "ok"): ("the driver works", "the driver does not work"),
+    ("extension.package", "hub"): ("it is a kernel of the Hub", "it is not a kernel of the Hub"),
+    ("system.container", "lxc"): ("it runs in LXC", "it does not run in LXC"),
+    ("torch.build", "cuda"): ("torch is a CUDA build", "torch is not a CUDA build"),
 }
 #: What a fact is called in a sentence.
 _NAMES = {
@@ -50,7 +67,7 @@ _NAMES = {
     "python.base_prefix": "Python's folder",
     "python.environment": "the kind of Python environment",
     "system.arch": "the processor",
-    "system.distribution": "the Linux distribution",
+    "system.distribution": "the system",
     "system.distribution_version": "its version",
     "torch.cuda": "the CUDA version of torch",
     "torch.cuda_major": "the major CUDA version of torch",
@@ -82,7 +99,7 @@ def where_it_fits(conditions: Sequence[Condition]) -> str:
     if len(systems) == len(conditions) == 1:
         return f"Do this only on {_values(systems[0])}."
     shorter = (part for one in conditions for part in _shortened(one))
-    return f"Do this only if {' and '.join(dict.fromkeys(map(_clause, shorter)))}."
+    return f"Do this only if {' and '.join(_merged(dict.fromkeys(map(_clause, shorter))))}."
 
 
 def there_are_no(elements: str) -> str:
@@ -104,6 +121,18 @@ def _shortened(one: Condition) -> Iterator[Condition]:
         yield replace(one, value=rest)
 
 
+def _merged(clauses: Iterable[str]) -> list[str]:
+    """The clauses; "is at least 80" and "is not 87" of the same thing are one."""
+    merged: list[str] = []
+    for clause in clauses:
+        subject, _, values = clause.partition(" is not ")
+        if values and merged and merged[-1].startswith(f"{subject} is at least "):
+            merged[-1] += f", but not {values}"
+        else:
+            merged.append(clause)
+    return merged
+
+
 def _clause(one: Condition) -> str:
     equal = one.op == "=="
     if one.op in ("==", "!=") and one.value == "" and not one.other:
@@ -121,7 +150,14 @@ def _clause(one: Condition) -> str:
         return f"torch is a {_values(one)} build"
     if one.fact == "system.wsl" and one.op in ("==", "!=", ">"):
         return f"it is WSL {one.value}" if one.value else f"it is {'not ' * equal}WSL"
-    return _compared(one)
+    return _state(one) or _compared(one)
+
+
+def _state(one: Condition) -> str:
+    if one.op not in ("==", "!=") or isinstance(one.value, (list, tuple)):
+        return ""
+    words = _STATES.get((one.fact, one.value))
+    return words[one.op == "!="] if words else ""
 
 
 def _compared(one: Condition) -> str:
@@ -137,6 +173,8 @@ def _compared(one: Condition) -> str:
         return f"{name} is {_values(one)}"
     if one.op in ("!=", "not in"):
         return f"{name} is not {_values(one)}"
+    if one.op == "satisfies":
+        return f"{name} fits {one.value}"
     if one.op in _ORDERS:
         return f"{name} {_ORDERS[one.op]} {_values(one)}"
     return phrase(one)

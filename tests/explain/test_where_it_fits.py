@@ -33,7 +33,7 @@ from attn_doctor.rulebook.fact_catalogue import catalogue
         (["driver.best_sm not in [50, 52]"], "if the SM of the best GPU is not 50 or 52"),
         (
             ["driver.best_sm not in [50, 52, 53, 60, 61, 62, 70, 72, 75, 87, 110]"],
-            "if the SM of the best GPU is at least 80 and the SM of the best GPU is not 87 or 110",
+            "if the SM of the best GPU is at least 80, but not 87 or 110",
         ),
         (["driver.best_sm in [50, 52, 53, 60]"], "if the SM of the best GPU is below 61"),
         (["driver.best_sm in [50, 52, 53, 90]"], "if the SM of the best GPU is 50, 52, 53 or 90"),
@@ -42,6 +42,10 @@ from attn_doctor.rulebook.fact_catalogue import catalogue
         (["torch.debug == true"], "if torch.debug is yes"),
         (["torch.from_pypi == false"], "if torch does not come from PyPI"),
         (["system.wsl == 2"], "if it is WSL 2"),
+        (['torch.build != "cuda"'], "if torch is not a CUDA build"),
+        (["driver.best_sm == 0"], "if CUDA sees no GPU"),
+        (['transformers.version satisfies ">=5,<6"'], "if the version of transformers fits >=5,<6"),
+        (['system.distribution == "rhel"'], "if the system is RHEL"),
     ],
 )
 def test_words(lines: list[str], expected: str) -> None:

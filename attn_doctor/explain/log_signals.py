@@ -26,6 +26,7 @@ class LogSignals:
 
     general = _Pattern()
     unrelated = _Pattern()
+    own = _Pattern()
     harmless = _Pattern()
     replaced = _Pattern()
     quoted = _Pattern()

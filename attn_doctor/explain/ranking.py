@@ -298,15 +298,19 @@ def _is_incidental(
         return True
     harmless = signals.harmless.search(match.said) is not None
     optional = match.position.failure < 0 and rules[match.rule].cause in signals.optional_causes
-    if match.position.kind > LineKind.TEXT and not harmless and not optional:
+    outside = match.position.failure < 0
+    if match.position.kind > LineKind.TEXT and not harmless and not outside:
         return False
-    if not harmless and signals.benign.search(match.said):
+    reported = match.position.kind > LineKind.TEXT and not optional
+    if not harmless and not reported and signals.benign.search(match.said):
         return True
     for end in ends:
         if end.file != match.file or match.line >= end.first:
             continue
         elsewhere = optional and _is_of_something_else(end.text)
-        if not harmless and not elsewhere and not signals.unrelated.search(end.text):
+        elsewhere = elsewhere or (outside and signals.own.search(end.text) is not None)
+        unrelated = not reported and signals.unrelated.search(end.text) is not None
+        if not harmless and not elsewhere and not unrelated:
             continue
         explained = any(
             other.file == end.file and end.first <= other.line <= end.last for other in matches
@@ -363,8 +367,12 @@ def _is_note(match: SymptomMatch, rule: Rule) -> bool:
 
 def _goes_on(match: SymptomMatch, rule: Rule, ends: Sequence[LogEnd]) -> bool:
     """The run continues after the line. What ends it later has its own line."""
-    after = match.line + (_ASKED if rule.severity == "info" else 0)
-    return any(end.file == match.file and end.progress > after for end in ends)
+    info = rule.severity == "info"
+    after = match.line + (_ASKED if info else 0)
+    return any(
+        end.file == match.file and (end.progress > after or (info and end.first > after))
+        for end in ends
+    )
 
 
 def _by_cause(scored: Mapping[str, _ScoredRule]) -> list[list[_ScoredRule]]:

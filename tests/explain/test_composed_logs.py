@@ -47,3 +47,27 @@ def test_a_survived_failure_is_not_the_cause_of_the_end(end: str) -> None:
         ]
     assert len(composed) >= 30
     assert len(wrong) <= len(composed) // 20, "\n".join(wrong)
+
+
+#: Lines of a start script or of a library, outside a failure.
+NOTICES = (
+    "start.sh: 12: nvcc: not found\n",
+    "'nvcc' is not recognized as an internal or external command,\n",
+    "A matching Triton is not available, some optimizations will not be enabled\n",
+    "[DEBUG    | DotProductAttention]: Selected backend = NoBackend\n",
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n",
+)
+
+
+@pytest.mark.parametrize("notice", NOTICES)
+def test_a_notice_is_not_the_cause_of_an_error_of_the_program(notice: str) -> None:
+    found = explain([], library.load(), texts=[notice + HEAD + ENDS["value"]])
+    assert found.matches == ()
+    assert found.note is not None
+    assert found.note.line == 1
+
+
+def test_a_notice_may_be_the_cause_of_a_failed_build() -> None:
+    built = "    build()\nRuntimeError: Error building extension 'fused'\n"
+    found = explain([], library.load(), texts=[NOTICES[0] + HEAD + built])
+    assert [one.rule for one in found.matches] == ["toolkit/nvcc-missing"]

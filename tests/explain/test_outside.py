@@ -47,6 +47,7 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
         ("loading\nCUDA Error: no kernel image is available for execution on the device", "device-code", 2),
         ("loading\nOMP: Error #15: Initializing libiomp5md.dll, but found libiomp5md.dll already initialized.", "openmp", 2),
         (HEAD + "AssertionError: Torch not compiled with XPU enabled", "torch-build", 4),
+        (HEAD + "RuntimeError: CUDA must not be initialized in the main process on Spaces with Stateless GPU environment.", "zerogpu", 4),
         (HEAD + "ImportError: cannot import name '_C' from 'sam2' (/home/me/sam2/sam2/__init__.py)", "extension-missing", 4),
         (HEAD + "ModuleNotFoundError: No module named 'pcdet.ops.iou3d_nms.iou3d_nms_cuda'", "extension-missing", 4),
         ('Traceback (most recent call last):\n  File "/a/fused_moe.py", line 3, in fused_moe\n    kernel[grid](a)\nRuntimeError: PassManager::run failed', "triton-compiler", 4),

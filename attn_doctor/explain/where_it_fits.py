@@ -72,6 +72,7 @@ _NAMES = {
     "torch.cuda": "the CUDA version of torch",
     "torch.cuda_major": "the major CUDA version of torch",
     "torch.index": "torch's package index",
+    "torch.missing_libraries": "the list of missing libraries",
     "torch.newest_release": "the newest torch",
     "xformers.index": "the index with xformers",
 }
@@ -173,8 +174,8 @@ def _compared(one: Condition) -> str:
         return f"{name} is {_values(one)}"
     if one.op in ("!=", "not in"):
         return f"{name} is not {_values(one)}"
-    if one.op == "satisfies":
-        return f"{name} fits {one.value}"
+    if one.op in ("satisfies", "contains"):
+        return f"{name} {'fits' if one.op == 'satisfies' else 'contains'} {one.value}"
     if one.op in _ORDERS:
         return f"{name} {_ORDERS[one.op]} {_values(one)}"
     return phrase(one)

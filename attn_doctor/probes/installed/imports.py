@@ -301,9 +301,10 @@ class Imports:
         imported = rf"(?: {{4}})?from {package} import (?:\([^)]*|[^\n]*)\b{function}\b"
         if not re.search(rf"(?m)^(?:{imported}| {{0,8}}{package}\.{function}\b)", text):
             return False
-        # Diffusers before 0.40 asks first whether PEFT is newer than 0.14.
-        asks = rf'(?m)^\w+ = .*is_{package.partition(".")[0]}_version\(">"'
-        return not re.search(asks, text)
+        # Diffusers before 0.40 asks first whether PEFT is newer than 0.14, 0.42 how new torchao is.
+        newer = rf'is_{package.partition(".")[0]}_version\(">'
+        block = rf"if .*{newer}.*\n {{4}}from {package} import [^\n]*\b{function}\b"
+        return not re.search(rf'(?m)^(?:\w+ = .*{newer}"|{block})', text)
 
     def bounds(self) -> Iterator[tuple[str, str]]:
         """Yield what packages need of others without declaring it: package, requirement."""

@@ -36,7 +36,7 @@ UNDECLARED = {
 #: Transformers 5.17 and Diffusers 0.42.1 beside PEFT 0.14.0, PEFT 0.21.2 beside Accelerate 0.30.1
 #: and PEFT 0.17.0 beside Transformers 5.17, for which PEFT itself has to be newer. Transformers
 #: 4.40 lacks the last name. Diffusers 0.38.0 beside Transformers 4.46.3, Diffusers 0.34.0 beside
-#: torchao 0.18.0.
+#: torchao 0.18.0, and 0.41.0 beside 0.9.0.
 LATER = {
     "diffusers": (
         (
@@ -58,6 +58,11 @@ LATER = {
             ("diffusers.quantizers.torchao.torchao_quantizer",),
             "torchao.dtypes.uintx.uint4_layout",
             "torchao<0.16",
+        ),
+        (
+            ("diffusers.quantizers.torchao.torchao_quantizer",),
+            "torchao.quantization:FqnToConfig",
+            "torchao>=0.12",
         ),
     ),
     "peft": (

@@ -678,3 +678,20 @@ def test_blocks_of_torch_for_a_triton_that_cannot_be_imported(environment: Envir
     assert "triton/__init__.py imports absent" in forward(found.error("triton", "triton"))
     assert found.error("torch", "torch") == ""
     assert not environment.fails("torch")
+
+
+@pytest.mark.parametrize(
+    ("guard", "needs"),
+    [
+        ("if is_torchao_available():", ["torchao>=0.12"]),
+        ('if is_torchao_available() and is_torchao_version(">=", "0.15.0"):', []),
+    ],
+)
+def test_a_class_that_torchao_got_later(
+    environment: Environment, guard: str, needs: list[str]
+) -> None:
+    source = f"{guard}\n    from torchao.quantization import FqnToConfig, quantize_\n"
+    path = "quantizers/torchao/torchao_quantizer"
+    environment.install("diffusers", init="", **{path: source})
+    environment.install("torchao", version="0.9.0", **{"init": "", "quantization/__init__": ""})
+    assert [one.needs for one in environment.imports("diffusers").unmet] == needs

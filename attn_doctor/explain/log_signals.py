@@ -25,6 +25,7 @@ class LogSignals:
     """One pattern for each list of the table, which documents them."""
 
     general = _Pattern()
+    undecided = _Pattern()
     unrelated = _Pattern()
     own = _Pattern()
     harmless = _Pattern()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -173,6 +173,14 @@ class _ScoredRule:
     def printed_by(self) -> set[str]:
         """The packages that alone print the symptoms found."""
         return {self.rule.symptoms[match.symptom].printed_by for match in self.matches}
+
+    @property
+    def is_notice(self) -> bool:
+        """The line says itself that the run continues, or the rule only informs."""
+        signals = log_signals()
+        if self.best.position.kind in (LineKind.TEXT, LineKind.WARNING):
+            return self.rule.severity == "info" or bool(signals.harmless.search(self.best.said))
+        return self.rule.severity == "info" and self.rule.cause in signals.optional_causes
 
     @property
     def order(self) -> tuple[float, int, int, str]:
@@ -380,6 +388,7 @@ def _by_cause(scored: Mapping[str, _ScoredRule]) -> list[list[_ScoredRule]]:
     causes = [entry.rule.cause for entry in scored.values()]
     for entry in scored.values():
         entry.score += _further(causes.count(entry.rule.cause))
+    _give_way(scored.values())
     for _ in range(3):  # chains of rules that explain each other are short
         for entry in scored.values():
             for needed in entry.rule.requires:
@@ -392,6 +401,24 @@ def _by_cause(scored: Mapping[str, _ScoredRule]) -> list[list[_ScoredRule]]:
         if entry.score >= _LEAST:
             groups.setdefault(entry.rule.cause, []).append(entry)
     return list(groups.values())
+
+
+def _give_way(scored: Collection[_ScoredRule]) -> None:
+    """A notice scores less than a failure of another cause that follows it, unless it says why."""
+    undecided = log_signals().undecided
+    failures = [
+        entry for entry in scored if not entry.is_notice and not undecided.search(entry.best.said)
+    ]
+    for entry in scored:
+        if entry.is_notice:
+            later = [
+                one.score
+                for one in failures
+                if one.best.line > entry.best.line
+                and one.best.file == entry.best.file
+                and one.rule.cause != entry.rule.cause
+            ]
+            entry.score = min([entry.score, *(score - _BELOW for score in later)])
 
 
 def _ranked(

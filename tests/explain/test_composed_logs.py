@@ -71,3 +71,15 @@ def test_a_notice_may_be_the_cause_of_a_failed_build() -> None:
     built = "    build()\nRuntimeError: Error building extension 'fused'\n"
     found = explain([], library.load(), texts=[NOTICES[0] + HEAD + built])
     assert [one.rule for one in found.matches] == ["toolkit/nvcc-missing"]
+
+
+WARNED = (
+    "Flash Attention 2.0 only supports torch.float16 and torch.bfloat16 dtypes, but the current "
+    "dype in LlamaForCausalLM is torch.float32.\n"
+)
+
+
+def test_a_failure_is_named_before_a_warning_above_it() -> None:
+    log = WARNED + HEAD + "    import xformers\nModuleNotFoundError: No module named 'xformers'\n"
+    found = explain([], library.load(), texts=[log])
+    assert found.matches[0].rule == "xformers/package-not-found"

@@ -74,6 +74,8 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
         ("Error: setting up CDI devices: failed to inject devices: failed to stat CDI host device", "container", 1),
         (HEAD + "ImportError: /a/libs/__ext.so: undefined symbol: __cudaPopCallConfiguration", "extension-symbols", 4),
         (HEAD + "ImportError: /a/ops.cpython-310-x86_64-linux-gnu.so: undefined symbol: _Z16deform_cuda_backRKN2at6TensorE", "extension-symbols", 4),
+        (HEAD + "ImportError: /a/vllm/_C.abi3.so: undefined symbol: cuTensorMapEncodeTiled", "driver", 4),
+        (HEAD + "RuntimeError: Unrecognized tensor type ID: Autocast", "extension-other-torch", 4),
         ("building\nnvcc fatal   : Unsupported gpu architecture 'compute_61'\nninja: build stopped", "extension-build", 2),
         ("subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.", "extension-build", 1),
         ("ValueError: GPUs with compute capability < 8.0 are not supported.", "gpu-unsupported", 1),

@@ -14,6 +14,8 @@ from attn_doctor.rulebook.frames import Frame, passes_on
 #: Innermost frames that show what kind of work failed.
 _CLOSE = 2
 
+#: Frames of TileLang and TVM, which name the parts of a kernel, not its work.
+_GENERATED = re.compile(r"^<unknown>$|(?:^|/)(?:tilelang|tvm_ffi)/")
 #: A file of a model or a program with its attention, which calls a component.
 _CALLER = re.compile(r"(?i)(?:attn|attention)[^/]*$")
 #: An option of a command, which does not say what failed.
@@ -58,7 +60,8 @@ def is_unrelated(failure: Failure) -> bool:
 
 def innermost(failure: Failure) -> str:
     """The message and the frames next to it, without the kernel for which Triton compiles."""
-    close = () if _IMPORT.search(failure.message) else failure.frames[-_CLOSE:]
+    frames = [frame for frame in failure.frames if not _GENERATED.search(frame.path)]
+    close = () if _IMPORT.search(failure.message) else frames[-_CLOSE:]
     parts = (f"{frame.path} {frame.function} {frame.code}" for frame in close)
     said = _SYMBOL.sub("", _COMPILE.sub("", failure.message))
     return "\n".join((said, *parts))

@@ -53,6 +53,8 @@ _PACKAGE_NOT_NAMED = -0.08
 _BELOW = 0.05
 #: Who asks what a notice means quotes no more lines after it.
 _ASKED = 2
+#: How nvcc ends after it found errors.
+_COMPILED = re.compile(r"^\s*\d+ errors? detected in the compilation of ")
 #: Why a remedy comes without its command.
 _NOT_STATED = "(The log does not say what the command needs.)"
 #: Causes with a lower score are not claimed.
@@ -76,6 +78,8 @@ class LogEnd(Struct, frozen=True):
     """The last line that reports an installation that succeeded, in a log without a failure."""
     unreached: bool = False
     """The installer read no index, so that it does not know what an index has."""
+    compiled: int = 0
+    """The last line in which nvcc counts the errors of a file; 0 if there is none."""
 
     def went_past(self, match: SymptomMatch) -> bool:
         """A process reported the match outside a failure, went on, and ended in another line."""
@@ -85,6 +89,11 @@ class LogEnd(Struct, frozen=True):
             and match.line < self.gone_past.get(match.rank, 0)
         )
 
+    def compiled_after(self, match: SymptomMatch) -> bool:
+        """The line warns before a compiler ran, which found errors in the sources."""
+        warns = match.position.kind is LineKind.WARNING
+        return warns and match.file == self.file and match.line < self.compiled
+
     def has_survived(self, match: SymptomMatch) -> bool:
         """The match is in a failure that the run survived."""
         lines = match.file == self.file and self.survived
@@ -92,10 +101,12 @@ class LogEnd(Struct, frozen=True):
 
 
 def log_end(file: str, trace: TraceLog, stepped: int = 0) -> LogEnd:
-    """The exception in which a log ends, or a later line that ends the run in another way.
+    """How a log ends. `stepped`: the line of the last step that a bar shows."""
+    return replace(_log_end(file, trace, stepped), compiled=_last(_COMPILED, trace))
 
-    `stepped`: the line of the last step that a bar shows.
-    """
+
+def _log_end(file: str, trace: TraceLog, stepped: int) -> LogEnd:
+    """The exception in which a log ends, or a later line that ends the run in another way."""
     message = trace.last_message()
     before, past, unreached = survived(trace), gone_past(trace), _is_unreached(trace)
     progress = max(stepped, _last(log_signals().progress, trace))
@@ -245,6 +256,8 @@ def relevant(
     kept = [match for match in matches if not _is_incidental(match, matches, rules, ends)]
     kept = [match for match in kept if not any(end.has_survived(match) for end in ends)]
     kept = [match for match in kept if not _is_added(match, kept, rules)]
+    kept = [match for match in kept if not _is_beside(match, kept, rules, ends)]
+    kept = [match for match in kept if not any(end.compiled_after(match) for end in ends)]
     # What only warnings and reports before it say does not explain the exception of the end.
     if all(_is_before_end(match, rules, ends) for match in kept):
         return []
@@ -263,6 +276,33 @@ def _is_added(
         == (match.file, match.rank, at.failure, at.link)
         and other.position.kind is LineKind.EXCEPTION
         and rules[other.rule].cause != cause
+        for other in matches
+    )
+
+
+def _is_beside(
+    match: SymptomMatch,
+    matches: Sequence[SymptomMatch],
+    rules: Mapping[str, Rule],
+    ends: Sequence[LogEnd],
+) -> bool:
+    """The line warns of something, and the exception in which the log ends says another reason."""
+    signals, cause = log_signals(), rules[match.rule].cause
+    area = match.rule.partition("/")[0]
+    warns = match.position.kind is LineKind.WARNING or match.position.failure < 0
+    if not warns or not any(
+        each.search(match.said) for each in (signals.harmless, signals.standing, signals.replaced)
+    ):
+        return False
+    return any(
+        end.file == other.file == match.file
+        and end.first <= other.line <= end.last
+        and other.position.kind in (LineKind.EXCEPTION, LineKind.MESSAGE)
+        and (cause in signals.optional_causes or not other.general)
+        and rules[other.rule].cause != cause
+        and other.rule.partition("/")[0] != area
+        and not _leads_to(cause, end)
+        for end in ends
         for other in matches
     )
 

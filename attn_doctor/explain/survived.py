@@ -32,7 +32,7 @@ _REPORTS_ANOTHER = re.compile(
     r"|BrokenPipe|Broken pipe|EOFError|ConnectionReset|ConnectionRefused"
     r"|Connection (?:reset|refused|closed)|Timeout|timed out|ProcessGroup|NCCL|c10d|[Gg]loo"
     r"|ActorDied|ActorUnavailable|DeadError|Background loop|RayTaskError|SystemExit"
-    r"|KeyboardInterrupt"
+    r"|KeyboardInterrupt|CancelledError"
 )
 #: A module cannot be imported, and what a program says later of one that it could not import.
 _NOT_IMPORTED = re.compile(r"\b(?:ImportError|ModuleNotFoundError|OSError|PackageNotFoundError)\b")

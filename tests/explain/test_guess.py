@@ -1208,6 +1208,16 @@ def test_what_pip_says_of_two_packages_is_explained(guessed: Callable[[str], Gue
             "own-attention",
         ),
         ("  x Failed to build `nunchaku==1.0.0`\n  error: something odd\n", "nunchaku"),
+        (
+            ("Traceback (most recent call last):\n"
+            '  File "/src/fla/ops/common/backends/tilelang/chunk_bwd.py", line 320, in chunk_bwd_dqkwg\n'
+            "    kernel(q)\n"
+            '  File "/venv/tilelang/tileop/gemm/__init__.py", line 143, in _select_gemm_instruction\n'
+            "    return GemmInst(x)\n"
+            '  File "<unknown>", line 0, in tvm::tl::GemmPyNode::getGemmInst(int) const\n'
+            "tvm.error.InternalError: Check failed: (0) is false: Unsupported target for gemm: hip\n"),
+            "fla",
+        ),
         ("Exception during processing !!! AttnProcessor2_0.__call__() got multiple values for argument 'x'\n", "diffusers"),
         ("# SDPA not implemented error\n  File \"/a/b.py\", line 3, in f\n    g(x)\n", "sdpa"),
         ("terminate called after throwing an instance of 'std::runtime_error'\n  what():  Assertion fail: /src/layers/FusedAttentionLayer.cu:178\n", "other-attention"),

@@ -166,6 +166,23 @@ def test_a_warning_does_not_explain_the_exception_in_which_a_log_ends() -> None:
     assert kept(a_match(kind=LineKind.WARNING, line=11), end=FAILURE)
 
 
+def test_a_warning_does_not_explain_what_a_compiler_found_later() -> None:
+    end = LogEnd("a.log", compiled=5)
+    assert not kept(a_match(kind=LineKind.WARNING), end=end)
+    assert kept(a_match(kind=LineKind.WARNING, line=6), end=end)
+    assert kept(a_match(kind=LineKind.ERROR), end=end)
+
+
+@pytest.mark.parametrize("line", [1, 20])
+def test_an_exception_with_a_reason_wins_over_a_warning(line: int) -> None:
+    raised = a_match("c/d", kind=LineKind.EXCEPTION, line=11)
+    note = a_match(excerpt="UserWarning: something else is used", line=line)
+    rules = {"a/b": a_rule(cause="ninja-missing"), "c/d": a_rule("c/d", "torch-cpu-only")}
+    assert relevant([note, raised], rules, [FAILURE]) == [raised]
+    other = a_match("c/d", kind=LineKind.EXCEPTION, line=3)
+    assert note not in relevant([note, raised, other], rules, [FAILURE])
+
+
 def test_a_lack_of_memory_may_come_from_some_causes() -> None:
     memory = LogEnd("a.log", "torch.OutOfMemoryError: CUDA Out Of Memory", 10, 10)
     assert kept(a_match(), end=memory, cause="flex-not-compiled")

@@ -26,6 +26,8 @@ from attn_doctor.rulebook.frames import Frame, frames_of
 
 #: An exception with its message.
 _RAISED = re.compile(r"[\w.]*(?:Error|Exception): ")
+#: Code that raises an exception itself.
+_RAISES = re.compile(r"(?:raise|assert)\b")
 #: What a server prints once it has started, also without the plugins that failed to load.
 _STARTED = re.compile(r"To see the GUI go to: ")
 #: The code of a frame, on the line after its place.
@@ -42,7 +44,7 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
     trace = TraceLog(log.lines)
     about = list(_about_attention(trace))
     for index, failure in enumerate(about):
-        known = known_message(failure.message, tuple(frame.path for frame in failure.frames))
+        known = _known(failure)
         component, frame = component_of(failure, known)
         beside = component_beside(failure)
         kind = component_table().kind_of(failure.message).id
@@ -67,6 +69,15 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
         if built.component.id != near.component or near.line > ended + AFTER:
             return near
     return in_words(name, built.failure, built.component, None, package=built.package)
+
+
+def _known(failure: Failure) -> KnownMessage | None:
+    """The entry of the message, unless the code that is shown raises it in another file."""
+    known = known_message(failure.message, tuple(frame.path for frame in failure.frames))
+    inner = failure.frames[-1] if failure.frames else None
+    if known is None or inner is None or not _RAISES.match(inner.code):
+        return known
+    return known if known.file.rsplit("/", 1)[-1] == inner.path.rsplit("/", 1)[-1] else None
 
 
 def _first(
@@ -126,12 +137,13 @@ def _of_index(name: str, trace: TraceLog) -> Guess | None:
     ]
     if len(given) > _TYPED:
         return None
+    frames = tuple(frames_of([line.text for line, _ in given]))
     for line, position in reversed(given):
-        failure = Failure(line, line.text.strip()[:CHARACTERS])
+        failure = Failure(line, line.text.strip()[:CHARACTERS], frames)
         said = log_signals().benign.search(line.text) or position.kind is LineKind.WARNING
         if said or is_unrelated(failure) or component_table().is_other_work(failure.message):
             continue
-        known = known_message(failure.message)
+        known = _known(failure)
         if known is not None and known.names_its_component:
             component = next(c for c in component_table().component if c.id == known.component)
             return in_words(name, failure, component, None, known)

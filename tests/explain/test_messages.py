@@ -140,3 +140,11 @@ def test_a_message_without_its_full_stop() -> None:
 def test_a_message_of_torch_names_no_component() -> None:
     said = "RuntimeError: Expected all tensors to be on the same device, but found two devices!"
     assert guess("x", NormalizedLog(1, f"{said}\n".encode())) is None
+
+
+def test_a_message_that_other_code_raises_names_no_component() -> None:
+    said = "ValueError: embed_dim must be divisible by num_heads (got 1024 and 12)."
+    log = f'  File "/work/m.py", line 3, in __init__\n    raise ValueError(\n{said}\n'
+    assert guess("x", NormalizedLog(1, log.encode())) is None
+    there = log.replace("/work/m.py", "/venv/lib/site-packages/flash_attn/modules/mha.py")
+    assert guess("x", NormalizedLog(1, there.encode())) is not None

@@ -21,7 +21,7 @@ from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.survived import ABSENT, gone_past, survived
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
-from attn_doctor.explain.where_it_fits import there_are_no, where_it_fits
+from attn_doctor.explain.where_it_fits import clause, there_are_no, where_it_fits
 from attn_doctor.facts import ELEMENTS, Facts
 from attn_doctor.findings import Finding, Fix, Safety, Verdict
 from attn_doctor.rulebook.conditions import Condition
@@ -512,7 +512,7 @@ def _evaluate_on_log(rule: Rule, facts: Facts) -> _Evaluation:
     lookup = _first_lookup(rule, facts, partial=True)
     verdict = verdict_on(rule, lookup)
     if verdict in (Verdict.OK, Verdict.NOT_APPLICABLE) and not _has_fix_there(rule, facts):
-        return _Evaluation(False, denial(rule, lookup))
+        return _Evaluation(False, clause(denial(rule, lookup)))
     confirmed = verdict is Verdict.PROBLEM and rule.has_conditions
     return _Evaluation(True if confirmed else None)
 
@@ -532,7 +532,7 @@ def _evaluate_on_machine(rule: Rule, facts: Facts) -> tuple[_Evaluation, Finding
     lookup = _first_lookup(rule, facts)
     if not rule.has_conditions:
         if verdict_on(rule, lookup) is Verdict.NOT_APPLICABLE:
-            return _Evaluation(False, denial(rule, lookup)), None
+            return _Evaluation(False, clause(denial(rule, lookup))), None
         return _Evaluation(None), None
     findings = evaluate_rule(rule, facts)
     for finding in findings:
@@ -546,7 +546,7 @@ def _evaluate_on_machine(rule: Rule, facts: Facts) -> tuple[_Evaluation, Finding
             return _Evaluation(None, gap or f"{names} unknown"), None
     if not findings:
         return _Evaluation(False, there_are_no(rule.for_each)), None
-    return _Evaluation(False, denial(rule, lookup)), None
+    return _Evaluation(False, clause(denial(rule, lookup))), None
 
 
 def _fixes(rule: Rule, lookup: FactLookup, log: str) -> tuple[Fix, ...]:

@@ -100,7 +100,7 @@ def where_it_fits(conditions: Sequence[Condition]) -> str:
     if len(systems) == len(conditions) == 1:
         return f"Do this only on {_values(systems[0])}."
     shorter = (part for one in conditions for part in _shortened(one))
-    return f"Do this only if {' and '.join(_merged(dict.fromkeys(map(_clause, shorter))))}."
+    return f"Do this only if {' and '.join(_merged(dict.fromkeys(map(clause, shorter))))}."
 
 
 def there_are_no(elements: str) -> str:
@@ -134,7 +134,8 @@ def _merged(clauses: Iterable[str]) -> list[str]:
     return merged
 
 
-def _clause(one: Condition) -> str:
+def clause(one: Condition) -> str:
+    """A condition in words, as a part of a sentence."""
     equal = one.op == "=="
     if one.op in ("==", "!=") and one.value == "" and not one.other:
         if one.fact.startswith("env."):

@@ -153,15 +153,15 @@ def verdict_on(rule: Rule, lookup: FactLookup) -> Verdict:
     return Verdict.PROBLEM if applies and wrong else Verdict.UNKNOWN
 
 
-def denial(rule: Rule, lookup: FactLookup) -> str:
-    """The first line that excludes a problem, as `fact is value`."""
+def denial(rule: Rule, lookup: FactLookup) -> Condition:
+    """What the facts say of the first line that excludes a problem, as `fact == value`."""
     group = rule.applies if _applies(rule, lookup) is False else rule.when
     lines = [(line, False) for line in (*group.all, *group.any)]
     lines += [(line, True) for line in group.none]
     for line, excludes in lines:
         if lookup.truth(line) is excludes:
-            return f"{line.fact} is {show(lookup(line.fact)) or 'empty'}"
-    return f"this is {lookup.facts.system.os}"
+            return Condition(line.fact, "==", line.kind, lookup(line.fact))
+    return Condition("system.os", "==", "text", lookup.facts.system.os)
 
 
 def _applies(rule: Rule, lookup: FactLookup) -> bool | None:

@@ -8,7 +8,7 @@ findings.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -233,7 +233,7 @@ def fitting_fixes(rule: Rule, lookup: FactLookup, log: str = "") -> tuple[list[i
         truth = conjunction(map(lookup.truth, lines))
         if any(line.op == "is known" and lookup(line.fact) is None for line in lines):
             continue  # It says what is so, which the facts do not tell.
-        if truth is not False and not _is_for_another_system(rule.fixes[index], lookup):
+        if truth is not False and not _is_for_another_system(rule.fixes[index], lines, lookup):
             (certain if truth else possible).append(index)
     return certain, possible
 
@@ -244,6 +244,7 @@ def _by_hand_if_it_removes(fix: Fix) -> Fix:
     return replace(fix, safety=Safety.MANUAL) if removes else fix
 
 
+_ON_WINDOWS = "system.os", "==", "windows"
 #: Programs that exist on one system only.
 _SYSTEM_OF = {
     **dict.fromkeys(("apt", "apt-get", "dnf", "yum", "zypper", "pacman", "apk"), "linux"),
@@ -253,9 +254,11 @@ _SYSTEM_OF = {
 }
 
 
-def _is_for_another_system(fix: FixFile, lookup: FactLookup) -> bool:
-    """A command of the fix does not exist on this system, if the system is known."""
+def _is_for_another_system(fix: FixFile, lines: Sequence[Condition], lookup: FactLookup) -> bool:
+    """The fix, or a command of it, is for another system than the one that the facts show."""
     system = lookup("system.os")
+    if system is None and str(lookup("python.path")).startswith("/"):
+        return any((line.fact, line.op, line.value) == _ON_WINDOWS for line in lines)
     needed = {_SYSTEM_OF.get(word) for argv in fix.run for word in argv[:2]} - {None}
     return bool(system and needed and system not in needed)
 

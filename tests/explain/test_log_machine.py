@@ -126,6 +126,9 @@ when = ['system.os == "windows"']
     (fix,) = found.matches[0].fixes
     assert shell_lines(fix, found.facts) == ["C:\\AI\\venv\\Scripts\\python.exe -m pip install y"]
     assert found.matches[0].verdict == "not checked"
+    log = 'File "/venv/lib/python3.12/site-packages/a.py", line 1\nCannot find it\n'
+    (fix,) = explained(log).matches[0].fixes  # macOS has such paths too
+    assert fix.title == "On Linux"
     same = explained("/home/me/a.py\nCannot find it\n", here)
     assert same.facts is here
 

@@ -53,6 +53,8 @@ _PACKAGE_NOT_NAMED = -0.08
 _BELOW = 0.05
 #: Who asks what a notice means quotes no more lines after it.
 _ASKED = 2
+#: Areas of rules on warnings of a package, and how an exception names it.
+_PACKAGES = {"xformers": re.compile(r"(?i:xformers)|memory_efficient|_operator_|\b[Oo]perator\b")}
 #: How nvcc ends after it found errors.
 _COMPILED = re.compile(r"^\s*\d+ errors? detected in the compilation of ")
 #: Why a remedy comes without its command.
@@ -296,15 +298,33 @@ def _is_beside(
         return False
     return any(
         end.file == other.file == match.file
-        and end.first <= other.line <= end.last
-        and other.position.kind in (LineKind.EXCEPTION, LineKind.MESSAGE)
-        and (cause in signals.optional_causes or not other.general)
+        and _ends_there(end, match, other)
+        and (not other.general or _cannot_be(cause, area, end))
         and rules[other.rule].cause != cause
         and other.rule.partition("/")[0] != area
         and not _leads_to(cause, end)
         for end in ends
         for other in matches
     )
+
+
+def _ends_there(end: LogEnd, match: SymptomMatch, other: SymptomMatch) -> bool:
+    """The log ends at another match; without an exception, at an error after the warning."""
+    kind = other.position.kind
+    if not end.first:
+        return kind in (LineKind.NOISE, LineKind.ERROR) and other.line > match.line
+    raised = kind in (LineKind.EXCEPTION, LineKind.MESSAGE)
+    return raised and end.first <= other.line <= end.last
+
+
+def _cannot_be(cause: str, area: str, end: LogEnd) -> bool:
+    """The cause of a warning cannot be that of the exception in which the log ends.
+
+    An optional part is never its cause; a defect of a package is only if the exception names it.
+    """
+    if cause in log_signals().optional_causes:
+        return True
+    return area in _PACKAGES and not _PACKAGES[area].search(end.text)
 
 
 def standing(matches: Sequence[SymptomMatch]) -> list[SymptomMatch]:

@@ -183,6 +183,26 @@ def test_an_exception_with_a_reason_wins_over_a_warning(line: int) -> None:
     assert note not in relevant([note, raised, other], rules, [FAILURE])
 
 
+@pytest.mark.parametrize(
+    ("text", "stays"),
+    [("ImportError: it is not available", False), ("No operator found", True)],
+)
+def test_a_warning_of_xformers_explains_only_what_names_it(text: str, stays: bool) -> None:
+    end = LogEnd("a.log", text, 10, 12)
+    said = "xFormers can't load C++/CUDA extensions. xFormers was built for"
+    note = a_match("xformers/b", excerpt=said)
+    raised = a_match("c/d", kind=LineKind.EXCEPTION, line=11, general=True)
+    rules = {"xformers/b": a_rule("xformers/b", "xformers-torch-mismatch"), "c/d": a_rule("c/d")}
+    assert (note in relevant([note, raised], rules, [end])) is stays
+
+
+def test_an_error_of_a_build_wins_over_a_warning_before_it() -> None:
+    error = a_match("c/d", kind=LineKind.ERROR, line=3)
+    note = a_match(excerpt="UserWarning: something else is used")
+    rules = {"a/b": a_rule(cause="ninja-missing"), "c/d": a_rule("c/d", "torch-cpu-only")}
+    assert relevant([note, error], rules, [LogEnd("a.log")]) == [error]
+
+
 def test_a_lack_of_memory_may_come_from_some_causes() -> None:
     memory = LogEnd("a.log", "torch.OutOfMemoryError: CUDA Out Of Memory", 10, 10)
     assert kept(a_match(), end=memory, cause="flex-not-compiled")

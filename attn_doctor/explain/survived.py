@@ -110,7 +110,7 @@ def survived(trace: TraceLog) -> tuple[tuple[int, int], ...]:
     for failures in _by_process(trace):
         while failures and reports_another(failures[-1].message):
             failures.pop()
-        if not failures or not failures[-1].traced:
+        if len(failures) < 2 or not failures[-1].traced:
             continue
         end, later = failures[-1], _Later(failures[-1])
         went_on = _last_sign(trace, failures[0].raised, end, _PLAIN)

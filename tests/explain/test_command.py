@@ -175,7 +175,7 @@ def test_lines_of_a_run_that_worked_explain_nothing(tmp_path: Path) -> None:
         "a.py:263: UserWarning: flex_attention called without torch.compile() - this\nstep 1\n"
     )
     bad.write_text(good.read_text().replace("263", "99") + LINE)
-    alone = json.loads(run("--no-probe", "--format", "json", str(bad)).stdout)
+    alone = json.loads(run("--no-probe", "--format", "json", str(good)).stdout)
     against = run("--no-probe", "--format", "json", "--against", str(good), str(bad))
     data = json.loads(against.stdout)
     assert "flex-not-compiled" in [match["cause"] for match in alone["matches"]]

@@ -198,7 +198,8 @@ class Linking:
     def _load_torch(self) -> dict[str, str]:
         """Return the libraries that `import torch` loads, with their paths."""
         loaded: dict[str, str] = dict(self._forced) if self._torch else {}
-        for one, place in self._preloaded() if self._torch else ():
+        opened = dict(self._preloaded()) if self._torch else {}
+        for one, place in opened.items():
             loaded.setdefault(one, place)
         absent: dict[str, None] = {}
         names = [name for name in _TORCH_FIRST if name in self._list(self._torch)]
@@ -206,6 +207,8 @@ class Linking:
             self.torch_unclear = f"{self._torch} contains no readable {_TORCH_FIRST[-1]}"
             self.torch_faults += self._without_library()
         pending = [self._host.join(self._torch, name) for name in names]
+        # What they need may be missing too: libcusparse needs libnvJitLink.
+        pending += [place for one, place in opened.items() if loaded[one] == place]
         wheels = self._wheel_folders()
         while pending:
             path = pending.pop(0)

@@ -38,6 +38,8 @@ _READ = {
     "transformers": (*_COMPARED["transformers"], "filelock", "torchao"),
     "accelerate": _COMPARED["accelerate"],
 }  # fmt: skip
+#: Transformers before 5 reads these too, as its lists in 4.41 to 4.57 say. Seen with 4.55.0.
+_READ_BY_4 = ("bitsandbytes", "peft", "torchaudio", "torchvision")
 #: How metadata are described that raise an error where they are read; others have no version.
 _RAISE = ("METADATA cannot be read", "METADATA is not text")
 #: Packages that a framework imports only where they are used.
@@ -125,7 +127,14 @@ def _metadata_of_others(field: str, facts: Facts) -> str:
         reason = one.reason or ""
         read = _READ if reason.startswith(_RAISE) else _COMPARED
         early = one.package in _DISPATCHED and parts(facts.diffusers.version or "") < (0, 35)
-        if one.package in read.get(field, ()) and not early:
+        names = read.get(field, ())
+        if (
+            read is _READ
+            and field == "transformers"
+            and parts(facts.transformers.version or "") < (5,)
+        ):
+            names += _READ_BY_4
+        if one.package in names and not early:
             return f"it reads {one.package}'s version from the metadata: {reason}"
     return ""
 

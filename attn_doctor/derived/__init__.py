@@ -167,13 +167,24 @@ def _torch_gpu_code(gpus: tuple[Gpu, ...] | None) -> str | None:
     return next((code for code in ("no", "ptx", "yes") if code in codes), "")
 
 
+def _load_error(field: str, facts: Facts) -> str | None:
+    """Return why a package cannot be loaded.
+
+    What stops `xformers.ops` is read from sources, and stays while flash-attn fails.
+    """
+    error = extensions.package_load_error(field, facts)
+    if field == "xformers" and error == "" and extensions.package_load_error("flash_attn", facts):
+        return facts.xformers.load_error
+    return error
+
+
 def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> Package:
     package: Package = getattr(facts, field)
     values: dict[str, object] = {
         "built_minor": series(package.built_torch),
         "built_cuda_major": major(package.built_cuda),
         "loads": (loads := extensions.package_loads(field, facts)),
-        "load_error": extensions.package_load_error(field, facts),
+        "load_error": _load_error(field, facts),
         "known_to_load": None if package.installed is None else loads is True,
         "gpu_code": _known(extensions.package_gpu_code(field, facts), f"{field}.gpu_code", gaps),
     }

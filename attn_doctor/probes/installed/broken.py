@@ -48,7 +48,27 @@ def with_broken_imports(host: Host, site: Site, facts: Facts) -> Facts:
             for field in fields:
                 if _may_be_imported(getattr(facts, field)):
                     facts = _in_doubt(facts, field, "its imports could not be followed")
-    return facts
+    try:
+        return _with_operators(host, site, facts)
+    except Exception:  # as above; the row of xformers stays as it is
+        _log.debug("imports of xformers.ops were not followed", exc_info=True)
+        return facts
+
+
+def _with_operators(host: Host, site: Site, facts: Facts) -> Facts:
+    """Return the facts with what stops `xformers.ops`, which imports flash-attn if it is there."""
+    package = facts.xformers
+    if not _may_be_imported(package) or package.load_error:
+        return facts
+    failing = [*_failing(host, site, facts, ("xformers",))]
+    if not failing:
+        return facts
+    from attn_doctor.probes.installed.reach import Reach
+
+    found = Reach(host, site, failing, _cuda(facts)).find("xformers.ops")
+    if found is None or not found.certain:
+        return facts
+    return replace(facts, xformers=replace(package, load_error=str(found)))
 
 
 def _in_doubt(facts: Facts, field: str, why: str) -> Facts:

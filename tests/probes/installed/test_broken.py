@@ -79,6 +79,40 @@ def examined(dispatch: str, xformers: str, extension: Extension = BROKEN) -> Pac
     return with_broken_imports(host, site, facts).diffusers
 
 
+def test_what_stops_the_operators_of_xformers() -> None:
+    """Importing xformers itself works."""
+    imports = 'import importlib.util\nif importlib.util.find_spec("flash_attn"):\n'
+    host, site = environment(
+        distribution(
+            "xformers",
+            "0.0.34",
+            files=("xformers/__init__.py",),
+            texts={"xformers/ops/__init__.py": f"{imports}    import flash_attn"},
+        ),
+        distribution(
+            "flash-attn",
+            "2.8.3",
+            files=("flash_attn_2_cuda.so",),
+            texts={"flash_attn/__init__.py": "import flash_attn_2_cuda"},
+        ),
+    )
+    for error, fails in (("undefined symbol x", True), ("", False)):
+        extension = Extension(
+            package="flash_attn",
+            name="flash_attn_2_cuda",
+            path=f"{SITE}/flash_attn_2_cuda.so",
+            loads=not error,
+            load_error=error,
+        )
+        facts = Facts(
+            xformers=Package(installed=True, path=f"{SITE}/xformers", import_error=""),
+            extensions=(extension,),
+        )
+        found = with_broken_imports(host, site, facts).xformers
+        assert found.import_error == ""
+        assert bool(found.load_error) is fails
+
+
 def test_a_module_that_does_not_load_stops_what_imports_it() -> None:
     assert examined(GUARDED, "0.0.32").import_error == (
         "xformers/ops/fmha/flash3.py imports xformers.flash_attn_3._C, which fails: "

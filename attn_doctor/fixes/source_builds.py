@@ -152,7 +152,10 @@ def built_by(call: PipCall, facts: Facts) -> str:
         if one.name == "sageattention" and one.url and not one.url.endswith(".whl"):
             return one.name
         if one.name == "flash-attn" and not one.url.endswith(".whl"):
-            return "" if verdict("flash-attn", facts).wheel == "yes" else one.name
+            found = verdict("flash-attn", facts)
+            # The wheel may be of another release than the one that is installed again.
+            ready = found.wheel == "yes" and not one.url and satisfies(found.version, one.specifier)
+            return "" if ready else one.name
     return ""
 
 

@@ -12,7 +12,7 @@ from attn_doctor.derived import derive
 from attn_doctor.facts import Facts, Python, System
 from attn_doctor.fixes.pip_arguments import pip_call
 from attn_doctor.fixes.ready_wheels import _all, ready_wheels
-from attn_doctor.fixes.source_builds import pinned
+from attn_doctor.fixes.source_builds import built_by, pinned
 from attn_doctor.fixes.wheel_check import verdict
 from attn_doctor.pretend import pretend
 from attn_doctor.rulebook import library
@@ -111,6 +111,18 @@ def test_a_wheel_that_pip_does_not_find_is_named_by_its_address() -> None:
     assert call is not None
     (wanted,) = pinned(call, facts).wanted
     assert (wanted.name, wanted.text) == ("flash-attn", found.requirement)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "built"),
+    [("flash-attn", ""), ("flash-attn==2.8.3.post1", ""), ("flash-attn==2.7.2", "flash-attn")],
+)
+def test_a_release_without_a_wheel_is_built(wanted: str, built: str) -> None:
+    call = pip_call(("pip", "install", wanted))
+    assert call is not None
+    facts = machine("2.6.0+cu126")
+    facts = replace(facts, torch=replace(facts.torch, cxx11_abi=True))
+    assert built_by(call, facts) == built
 
 
 def test_wheels_of_others_are_mentioned() -> None:

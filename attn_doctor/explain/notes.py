@@ -57,7 +57,7 @@ def of_components(name: str, log: NormalizedLog) -> Note | None:
     """The first warning that a component of attention does not work, or is not used."""
     for line in _warnings(TraceLog(log.lines)):
         for one in component_table().component:
-            if not (one.fallback or one.attention) and one.is_named_in(line.text):
+            if not one.attention and one.is_named_in(line.text):
                 return _note(name, line, one.id, one.name)
         for part in component_table().outside:
             if part.named_in(line.text):

@@ -44,6 +44,14 @@ def test_a_warning_of_a_component(rule: WriteRule, explained: Explain) -> None:
     assert (found.note.component, found.note.line) == ("flashinfer", 1)
 
 
+def test_a_warning_of_a_compiler_of_kernels(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "torch-cpu-only", "a message that no log here has")
+    log = "/a/timing.py:42: UserWarning: Failed to launch Triton kernels; a slower one is used\nstep 1\nstep 2\n"
+    note = explained(log).note
+    assert note is not None
+    assert (note.component, note.line) == ("triton", 1)
+
+
 def test_no_note_beside_a_cause_and_of_other_lines(rule: WriteRule, explained: Explain) -> None:
     rule("a/b", "torch-cpu-only", "cannot identify image file")
     assert explained(WARNING + END).note is None

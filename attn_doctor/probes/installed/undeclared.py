@@ -62,7 +62,7 @@ LATER = {
         (
             ("diffusers.quantizers.torchao.torchao_quantizer",),
             "torchao.quantization:FqnToConfig",
-            "torchao>=0.12",
+            "torchao>=0.15",
         ),
     ),
     "peft": (

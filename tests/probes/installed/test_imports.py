@@ -683,7 +683,7 @@ def test_blocks_of_torch_for_a_triton_that_cannot_be_imported(environment: Envir
 @pytest.mark.parametrize(
     ("guard", "needs"),
     [
-        ("if is_torchao_available():", ["torchao>=0.12"]),
+        ("if is_torchao_available():", ["torchao>=0.15"]),
         ('if is_torchao_available() and is_torchao_version(">=", "0.15.0"):', []),
     ],
 )

@@ -309,10 +309,10 @@ def _is_beside(
 
 
 def _ends_there(end: LogEnd, match: SymptomMatch, other: SymptomMatch) -> bool:
-    """The log ends at another match; without an exception, at an error after the warning."""
+    """The log ends at another match; without an exception, at the end of a build after it."""
     kind = other.position.kind
     if not end.first:
-        return kind in (LineKind.NOISE, LineKind.ERROR) and other.line > match.line
+        return kind is LineKind.NOISE and other.line > match.line
     raised = kind in (LineKind.EXCEPTION, LineKind.MESSAGE)
     return raised and end.first <= other.line <= end.last
 

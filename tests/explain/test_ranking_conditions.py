@@ -197,7 +197,7 @@ def test_a_warning_of_xformers_explains_only_what_names_it(text: str, stays: boo
 
 
 def test_an_error_of_a_build_wins_over_a_warning_before_it() -> None:
-    error = a_match("c/d", kind=LineKind.ERROR, line=3)
+    error = a_match("c/d", kind=LineKind.NOISE, line=3)
     note = a_match(excerpt="UserWarning: something else is used")
     rules = {"a/b": a_rule(cause="ninja-missing"), "c/d": a_rule("c/d", "torch-cpu-only")}
     assert relevant([note, error], rules, [LogEnd("a.log")]) == [error]

@@ -147,7 +147,7 @@ def cleared_lines(
 
 def _table(results: Sequence[Result], terminal: Terminal) -> Iterator[str]:
     yield ""
-    head = "".join(terminal.right(name, 9) for name in ("cold", "reused", "error"))
+    head = "".join(terminal.right(name, 9) for name in ("cold", "reused", "max diff"))
     yield terminal.style(f"  {terminal.pad('state', 12)}{head}  {terminal.say('kernel')}", "dim")
     items = [one.kernel for one in results]
     for result in results:
@@ -165,7 +165,7 @@ def _table(results: Sequence[Result], terminal: Terminal) -> Iterator[str]:
 def _compared(results: Sequence[Result], terminal: Terminal) -> Iterator[str]:
     """How much of the kernels was compared with float64: at least so much of each."""
     found = [one.entry.build.compared for one in results if one.entry and one.entry.build]
-    found = [one for one in found if one]
+    found = [one for one in found if one and one["calls"]]
     if found:
         calls, share = (min(one[name] for one in found) for name in ("calls", "share"))
         words = (
@@ -180,10 +180,10 @@ def _state(result: Result) -> tuple[str, str, str]:
         return "not begun", "•", "yellow"
     if not result.kernel.todo:
         verified = result.entry.state == "built"
-        return ("up to date", "✓", "green") if verified else ("unverified", "✓", "yellow")
+        return ("up to date", "✓", "green") if verified else ("unverified", "•", "yellow")
     state = result.entry.state
     if result.ok:
-        return state, "✓", "green" if state == "built" else "yellow"
+        return (state, "✓", "green") if state == "built" else (state, "•", "yellow")
     return _WORDS.get(state, state), "✗", "red"
 
 

@@ -76,7 +76,7 @@ def read(host: Host, folder: str, name: str, prefix: str) -> PathFile:
 
 
 def read_custom(host: Host, path: str, prefix: str) -> PathFile:
-    """Return what a `sitecustomize.py` or `usercustomize.py` does."""
+    """Return what the file of such a module at `path` does."""
     text = host.try_read(path, _LONGEST + 1)
     if _may_end(text):
         return PathFile(runs=True, unread=True)

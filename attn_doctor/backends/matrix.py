@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from attn_doctor.backends import catalogue as store
 from attn_doctor.backends import own_source
-from attn_doctor.backends.attention_call import AttentionCall, context_of
+from attn_doctor.backends.attention_call import AttentionCall, Context, context_of
 from attn_doctor.backends.catalogue_entries import Backend, Catalogue, Framework, Name, Requirement
 from attn_doctor.backends.framework_source import names_in_source, package_of
 from attn_doctor.backends.readiness import Answer, Matrix, RequirementResult, Row
 from attn_doctor.backends.recommend import recommend
 from attn_doctor.backends.requirement_outcomes import Evaluator, by_rule
+from attn_doctor.derived.releases import parts
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
@@ -83,6 +84,8 @@ def matrix(
                 compiled=name.compiled,
             )
         )
+    names = catalogue.names_of(chosen.name)
+    nameless = "" if listed or any(row.known for row in rows) else _nameless(context, names)
     return Matrix(
         framework=chosen.name,
         title=chosen.title,
@@ -98,11 +101,20 @@ def matrix(
                 call,
                 facts,
                 some=bool(only),
+                nameless=nameless,
             )
             for number, call in enumerate(calls)
         ),
         note=" ".join(filter(None, (chosen.note, _unlisted(chosen, catalogue, listed)))),
     )
+
+
+def _nameless(context: Context, names: Sequence[Name]) -> str:
+    """Why none of the names can be used: the release is older than all of them, if it is."""
+    oldest = min((name.since for name in names), key=parts, default="")
+    if context.version is None or not oldest or parts(context.version) >= parts(oldest):
+        return ""
+    return f"{context.title} {context.version} has no named backends; they came with {oldest}"
 
 
 def requirements(

@@ -24,15 +24,19 @@ def recommend(
     facts: Facts,
     *,
     some: bool = False,
+    nameless: str = "",
 ) -> Recommendation:
-    """The name to use for a call, from rows with their states. `some`: not all names are there."""
+    """The name to use for a call, from rows with their states.
+
+    `some`: not all names are there; `nameless`: why this release of the framework has none.
+    """
     for state in (Readiness.READY, Readiness.SLOW):
         usable = [row for row, its in rows if its is state]
         if usable:
             return _best(catalogue, usable, state, call, facts)
     unknown = [row.name for row, state in rows if state is Readiness.UNKNOWN]
     which = "none of the named backends" if some else "no backend"
-    why = f"{which} is known to work for this"
+    why = nameless or f"{which} is known to work for this"
     if unknown:
         why += f"; not enough is known about {', '.join(unknown)}"
     return Recommendation(name="", state=Readiness.NOT_READY, why=why)

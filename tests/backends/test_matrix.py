@@ -19,6 +19,7 @@ from attn_doctor.backends.requirement_outcomes import Evaluator, by_rule
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.findings import Finding, Severity, Verdict
+from attn_doctor.render.backends.labels import short_form
 from attn_doctor.render.backends.text import text
 from attn_doctor.render.terminal import Terminal
 from attn_doctor.rulebook.library import folder
@@ -223,6 +224,15 @@ def test_a_name_of_another_version() -> None:
     assert rows("diffusers", "diffusers=0.38.0").row("flash_4_hub").known
     assert rows("diffusers", "diffusers=0.39.0").row("aiter").known
     assert not rows("diffusers", "diffusers=0.40.0").row("aiter").known
+
+
+def test_a_release_without_named_backends() -> None:
+    found = rows("diffusers", *EVERYTHING, "diffusers=0.32.2")
+    words = "Diffusers 0.32.2 has no named backends; they came with 0.35"
+    assert [one.why for one in found.recommended] == [words]
+    facts, _ = scenario.machine(H200)
+    assert short_form(found, facts) == [words]
+    assert text(found, facts, Terminal()).endswith(f"→ {words}\n")
 
 
 def test_simpletuner_keeps_silent_about_names_that_diffusers_lacks() -> None:

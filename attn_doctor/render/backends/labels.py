@@ -127,6 +127,8 @@ def _alike(row: Row, matrix: Matrix) -> list[Row]:
 
 def short_form(matrix: Matrix, facts: Facts) -> list[str]:
     """What is ready, slow and not ready in three lines, and the recommendation."""
+    if not any(row.known for row in matrix.rows):
+        return [clean(matrix.recommended[0].why)]
     lists = _short(matrix)
     if not any(lists[state] for state in Readiness if state is not Readiness.NOT_READY):
         common = {row.answers[0].reasons[0].text for row in matrix.rows if row.known}

@@ -259,7 +259,7 @@ def _recommended(matrix: Matrix, facts: Facts, terminal: Terminal) -> Iterator[s
     if best := next((one.name for one in matrix.recommended if one.name), ""):
         command = attn_doctor("backends", "--why", best, facts=facts)
         yield from terminal.wrap(f"`{command}` shows every condition with the value seen.", 2)
-    elif matrix.recommended:
+    elif matrix.recommended and any(row.known for row in matrix.rows):
         command = attn_doctor("check", facts=facts)
         yield from terminal.wrap(f"`{command}` with the same options shows what to repair.", 2)
 

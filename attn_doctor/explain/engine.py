@@ -22,7 +22,8 @@ from attn_doctor.explain.log_files import LogChunk, chunks, log_name
 from attn_doctor.explain.log_machine import conflicts, log_facts
 from attn_doctor.explain.normalize import LogLine, NormalizedLog
 from attn_doctor.explain.prefilter import Prefilter
-from attn_doctor.explain.ranking import LogEnd, log_end, rank_causes, relevant, standing
+from attn_doctor.explain.ranking import rank_causes
+from attn_doctor.explain.relevance import LogEnd, log_end, relevant, standing
 from attn_doctor.explain.symptom_match import (
     Effort,
     Symptom,

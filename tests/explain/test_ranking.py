@@ -8,7 +8,7 @@ import pytest
 
 from attn_doctor.explain.explanation import Confirmation, Explanation
 from attn_doctor.explain.normalize import NormalizedLog
-from attn_doctor.explain.ranking import LogEnd, log_end
+from attn_doctor.explain.relevance import LogEnd, log_end
 from attn_doctor.explain.tracebacks import TraceLog
 from attn_doctor.facts import Facts, Gpu, Torch
 

@@ -11,7 +11,8 @@ import pytest
 
 from attn_doctor.explain.explanation import Confirmation, Explanation, RankedCause
 from attn_doctor.explain.normalize import NormalizedLog
-from attn_doctor.explain.ranking import LogEnd, log_end, rank_causes, relevant
+from attn_doctor.explain.ranking import rank_causes
+from attn_doctor.explain.relevance import LogEnd, log_end, relevant
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
 from attn_doctor.facts import Driver, Facts, Gpu, Python, System, Torch

@@ -53,7 +53,7 @@ A211, ADA, B28, B213 = (
     torch("2.11.0", sm=80), torch("2.13.0", sm=89), torch("2.8.0", sm=100), torch("2.13.0", sm=100)
 )  # fmt: skip
 MAC210, MAC211, MAC213 = (torch(one, "mps") for one in ("2.10.0", "2.11.0", "2.13.0"))
-CPU210, CPU213 = torch("2.10.0", "cpu"), torch("2.13.0", "cpu")
+CPU28, CPU210, CPU213 = (torch(one, "cpu") for one in ("2.8.0", "2.10.0", "2.13.0"))
 AMD211, AMD212 = torch("2.11.0", "rocm"), torch("2.12.0", "rocm")
 CUDNN, EFFICIENT, FLASH, MATH = (
     "_native_cudnn", "_native_efficient", "_native_flash", "_native_math"
@@ -128,7 +128,8 @@ ROWS: tuple[tuple[dict[str, Any], str, AttentionCall, str], ...] = (
     (CPU213, "flex", call(), "clear"),
     (CPU213, "flex", call(mask="bool"), "except"),
     (CPU213, "flex", train(1024, compiled=True), "clear"),
-    (CPU210, "flex", call(compiled=True), "clear"),
+    (CPU210, "flex", call(compiled=True), "except"),
+    (CPU28, "flex", call(compiled=True), "clear"),
     (H213, "flex", call(compiled=True), "clear"),
     # Apple: pytorch #195910, #174861, ComfyUI #14837
     (MAC210, "native", call(64, causal=True), "wrong"),

@@ -270,6 +270,7 @@ def run(
     as_owner: bool = False,
     by_work: bool = False,
     meanwhile: Callable[[], None] | None = None,
+    begun: Running | None = None,
 ) -> Ended:
     """Run `argv` to its end, or to the limit of `seconds`. Never raises `OSError`.
 
@@ -281,10 +282,10 @@ def run(
     process, and for the output of one that has ended while a grandchild still holds the pipe.
     `as_owner`: as for `Running`. `by_work`: on a loaded machine it may take up to `SLOWED` times as
     long, while it is busy and has not used `seconds` of processor time. `meanwhile`: called once
-    while it runs.
+    while it runs. `begun`: this program, if it was started already.
     """
     try:
-        running = Running(
+        running = begun or Running(
             argv, env=env, cwd=cwd, stdin=stdin is not None, joined=joined, as_owner=as_owner
         )
     except (OSError, ValueError) as error:

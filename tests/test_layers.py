@@ -22,6 +22,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "clean lean_imports logger own_modules python_source",
         "_version env_vars errors facts gpu_names json_files numbers suggest token_shapes worker",
         "binaries files language log processes redact requirement site",
+        "interpreter_child",
         "toml_files findings host pool pretend record snapshot translation wheels",
         "shell",
         "anonymize derived probes rulebook",

@@ -54,13 +54,18 @@ def _without_aliases(words: list[str]) -> list[str]:
 def _ran_plain(words: Sequence[str]) -> bool:
     """Run a plain `check`; false if typer has to read the words. Raises `SystemExit`."""
     _import_packages()
-    from attn_doctor.cli.check.command import check
+    from attn_doctor import interpreter_child
     from attn_doctor.cli.plain import COMPLETION, arguments
 
-    values = arguments(check, words[1:])
-    if values is None or COMPLETION in os.environ:
+    if COMPLETION in os.environ:
         return False
+    interpreter_child.begin(words[1:], os.environ)
     try:
+        from attn_doctor.cli.check.command import check
+
+        values = arguments(check, words[1:])
+        if values is None:
+            return False
         check(**values)
     except Exception as error:
         if "typer" not in sys.modules:
@@ -70,6 +75,8 @@ def _ran_plain(words: Sequence[str]) -> bool:
         if not is_mistake(error):
             raise
         app_for(words, error)(args=words)
+    finally:
+        interpreter_child.end()
     return True
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from attn_doctor import processes
+from attn_doctor import interpreter_child, processes
 from attn_doctor.errors import OwnershipError
 from attn_doctor.files import open_binary, read_bytes, read_lines, read_text
 from attn_doctor.host import Host, stat_kind
@@ -325,7 +325,6 @@ def _measure(path: str, seconds: float) -> dict[str, Any]:
 
 _log = Logger(__name__)
 
-SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 #: Bytes of a program's output that are kept, from the beginning.
 OUTPUT_LIMIT = 1 << 18
 #: Files and folders of a cache that are counted whatever the time; their `stat`s take about 1 ms.
@@ -419,14 +418,13 @@ class LocalHost(Host):
         env: Mapping[str, str],
         meanwhile: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        quiet = {"LC_ALL": "C", **({} if os.name == "nt" else {"PATH": SYSTEM_PATH})}
         if _log.wanted:
             _log.debug("run %s (at most %g s)", processes.shown(argv), seconds)
         try:
             ended = processes.run(
                 argv,
                 seconds,
-                env={**self._variables, **quiet, **env},
+                env={**interpreter_child.variables(self._variables), **env},
                 cwd=os.path.abspath(os.sep),
                 head=OUTPUT_LIMIT,
                 tail=0,
@@ -434,6 +432,7 @@ class LocalHost(Host):
                 as_owner=True,
                 by_work=True,
                 meanwhile=meanwhile,
+                begun=interpreter_child.begun(argv),
             )
         except OwnershipError as error:
             return {"outcome": "refused", "err": str(error)}
@@ -463,14 +462,11 @@ class LocalHost(Host):
         return {**fold(ran.pop("out", "")), **ran}
 
     def _inside(self, python: str, seconds: float) -> dict[str, Any]:
-        if _is_this(python, self._variables):
+        if interpreter_child.is_this(python, self._variables):
             from attn_doctor.worker import interpreter
 
             return {**interpreter.describe(), "outcome": "done"}
-        child = os.path.join(os.path.dirname(_HERE), "worker", "interpreter.py")
-        # The user as whom root starts it may not be able to read our files.
-        what = ["-c", _read(child, 1 << 20)] if self.platform.uid == 0 else [child]
-        return self._script([python, "-I", "-S", "-B", *what], seconds)
+        return self._script(interpreter_child.command(python), seconds)
 
     def _script(self, argv: list[str], seconds: float) -> dict[str, Any]:
         ran = self._run(argv, seconds, {}, self.prepare)
@@ -482,24 +478,6 @@ class LocalHost(Host):
             # Nothing usable was printed: how the process ended is the answer.
             return ran
         return {**answer, "outcome": ran["outcome"]}
-
-
-def _is_this(python: str, variables: Mapping[str, str]) -> bool:
-    """The interpreter at `python` is the one that runs us, and sees the same environment.
-
-    A virtual environment's interpreter is a link to its base, so the folder must be the same too,
-    letter by letter, for the prefix is made of it. Under PYTHONHOME our own prefix is not the one
-    that an isolated child would find.
-    """
-    ours = os.path.abspath(sys.executable or os.sep)
-    if sys.flags.no_site or variables.get("PYTHONHOME"):
-        return False
-    if os.path.dirname(os.path.abspath(python)) != os.path.dirname(ours):
-        return False
-    try:
-        return os.path.samefile(python, ours)
-    except OSError:
-        return False
 
 
 def _binary(question: str) -> Callable[..., Any]:

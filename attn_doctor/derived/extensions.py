@@ -15,6 +15,8 @@ from attn_doctor.requirement import satisfies
 _ORDER = ("no", "ptx", "yes")
 #: How the fault of a file that was cut short begins; see `binaries.read`.
 _TOO_SHORT = "it ends after "
+#: The index has releases 1 of SageAttention only.
+_SAGE_SOURCES = "git+https://github.com/thu-ml/SageAttention"
 
 
 def derived(facts: Facts, gaps: dict[str, str]) -> tuple[Extension, ...] | None:
@@ -86,7 +88,13 @@ def requirement(one: Extension, facts: Facts) -> str | None:
         return None
     if package.source == "vcs" and package.source_url:
         return f"git+{package.source_url.removeprefix('git+')}"
+    if one.package == "sageattention" and package.version[0] != "1" and _compiled_here(facts):
+        return _SAGE_SOURCES
     return f"{package.distribution}=={package.version.partition('+')[0]}"
+
+
+def _compiled_here(facts: Facts) -> bool:
+    return facts.system.os == "linux" and facts.torch.build == "cuda"
 
 
 def load_error(one: Extension) -> str | None:

@@ -22,8 +22,8 @@ from attn_doctor.fixes import python_support, torch_support
 from attn_doctor.fixes.build_progress import span
 from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
 from attn_doctor.fixes.steps import Estimate, Step
-from attn_doctor.fixes.wheel_check import verdict
-from attn_doctor.requirement import parsed, satisfies
+from attn_doctor.fixes.wheel_check import asked_for, fetched_flash
+from attn_doctor.requirement import parsed
 from attn_doctor.rulebook import library
 from attn_doctor.shell.commands import attn_doctor
 
@@ -152,10 +152,7 @@ def built_by(call: PipCall, facts: Facts) -> str:
         if one.name == "sageattention" and one.url and not one.url.endswith(".whl"):
             return one.name
         if one.name == "flash-attn" and not one.url.endswith(".whl"):
-            found = verdict("flash-attn", facts)
-            # The wheel may be of another release than the one that is installed again.
-            ready = found.wheel == "yes" and not one.url and satisfies(found.version, one.specifier)
-            return "" if ready else one.name
+            return one.name if one.url or not fetched_flash(one.specifier, facts) else ""
     return ""
 
 
@@ -198,22 +195,28 @@ def _obstacle(call: PipCall, facts: Facts) -> str:
 
 def pinned(call: PipCall, facts: Facts) -> PipCall:
     """flash-attn pinned to the release whose prebuilt wheel fits, so that pip compiles nothing."""
-    found = verdict("flash-attn", facts)
-    if found.wheel != "yes" or "flash-attn" not in call.names or call.verb != "install":
+    if "flash-attn" not in call.names or call.verb != "install":
         return call
-    by_address = " @ " in found.requirement
-    pin = Wanted(
-        "flash-attn",
-        "" if by_address else f"=={found.version}",
-        url=found.requirement if by_address else "",
-    )
-    wanted = tuple(
-        pin
-        if one.name == "flash-attn" and not one.url and satisfies(found.version, one.specifier)
-        else one
-        for one in call.wanted
-    )
-    return replace(call, wanted=wanted)
+    wanted = tuple(_wheel_of(one, facts) for one in call.wanted)
+    if not all(one.url.endswith(".whl") for one in wanted):
+        return replace(call, wanted=wanted)
+    flags = tuple(one for one in call.flags if one != "--no-build-isolation")
+    jobs = tuple(one for one in call.variables if not one.startswith("MAX_JOBS="))
+    return replace(call, wanted=wanted, flags=flags, variables=jobs)
+
+
+def _wheel_of(one: Wanted, facts: Facts) -> Wanted:
+    found = None
+    if one.name == "flash-attn" and not one.url:
+        found = fetched_flash(one.specifier, facts)
+    if found is None:
+        return one
+    url = found.requirement if " @ " in found.requirement else ""
+    if not url and preflight(one.name, facts).obstacles:
+        # Where GitHub is not reached, setup.py compiles instead, and that stops here.
+        address = asked_for(found.version, facts)
+        url = f"{one.name} @ {address}" if address else ""
+    return Wanted(one.name, "" if url else f"=={found.version}", url)
 
 
 def _alone(call: PipCall) -> PipCall:

@@ -13,9 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.derived.backend_wheels import WHEEL
-from attn_doctor.derived.releases import Unknown, major, series
+from attn_doctor.derived.releases import Unknown, major, parts, series
 from attn_doctor.facts import Facts, Package
 from attn_doctor.fixes.ready_wheels import ready_wheels
+from attn_doctor.requirement import satisfies
 from attn_doctor.rulebook import library
 
 NAMES = ("triton", "flash-attn", "xformers", "sageattention")
@@ -61,6 +62,26 @@ def every_flash(facts: Facts) -> Iterator[Verdict]:
             yield _fetches(row)
 
 
+def fetched_flash(specifier: str, facts: Facts) -> Verdict | None:
+    """Return the newest release of flash-attn that is allowed and has a wheel that fits."""
+    known = (verdict("flash-attn", facts), *every_flash(facts), *_by_address(facts))
+    allowed = (one for one in known if one.wheel == "yes" and satisfies(one.version, specifier))
+    return next(allowed, None)
+
+
+def asked_for(version: str, facts: Facts) -> str:
+    """Return the address that setup.py of a flash-attn asks for; empty before 2.7."""
+    if parts(version) < (2, 7) or facts.torch.cxx11_abi is None:
+        return ""
+    python = "cp" + "".join((facts.python.version or "").split(".")[:2])
+    abi = str(facts.torch.cxx11_abi).upper()
+    file = (
+        f"flash_attn-{version}%2Bcu{major(facts.torch.cuda)}torch{series(facts.torch.version)}"
+        f"cxx11abi{abi}-{python}-{python}-linux_{facts.system.arch}.whl"
+    )
+    return f"https://github.com/Dao-AILab/flash-attention/releases/download/v{version}/{file}"
+
+
 def every_xformers(facts: Facts) -> Iterator[Verdict]:
     """Yield the releases of xformers with a wheel that fits, the newest first."""
     tables = library.tables()
@@ -94,7 +115,7 @@ def _flash(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
             return _fetches(row, unpinned)
         if answer != "no":
             doubt = doubt or (answer.reason if isinstance(answer, Unknown) else _gap(facts))
-    if named := _by_address(facts):
+    if named := next(_by_address(facts), None):
         return named
     listed = [row for row in rows if "torch" in row]
     reason = _incompatibility(listed[-1], facts)
@@ -107,19 +128,20 @@ def _flash(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
     return Verdict(name="flash-attn", wheel="no", version=newest, reason=reason + _of_others(facts))
 
 
-def _by_address(facts: Facts) -> Verdict | None:
-    """Return the official wheel that fits and that pip does not find by its name."""
-    one = next(iter(ready_wheels("flash-attn", facts)), None)
-    if one is None or not one.names_torch(facts.torch.version):
-        return None
-    reason = "pip does not find it by name, because its setup.py asks for a wheel for CUDA 12"
-    return Verdict(
-        name="flash-attn",
-        wheel="yes",
-        version=one.version,
-        requirement=f"flash-attn @ {one.url}",
-        reason=reason if one.cuda == "13" else "pip does not find it by name",
-    )
+def _by_address(facts: Facts) -> Iterator[Verdict]:
+    """Yield the official wheels that fit and that pip does not find by their names."""
+    for one in ready_wheels("flash-attn", facts):
+        if one.names_torch(facts.torch.version):
+            reason = "pip does not find it by name"
+            if one.cuda == "13":
+                reason += ", because its setup.py asks for a wheel for CUDA 12"
+            yield Verdict(
+                name="flash-attn",
+                wheel="yes",
+                version=one.version,
+                requirement=f"flash-attn @ {one.url}",
+                reason=reason,
+            )
 
 
 def _of_others(facts: Facts) -> str:

@@ -127,6 +127,8 @@ def possible_here(fix: Fix, facts: Facts) -> Fix:
         if not name:
             ready = torch_support.bounded(pinned(call, facts), facts)
             run.append(argv if ready == call else ready.argv)
+            if any(one.url.endswith(".whl") for one in ready.wanted):
+                fix = replace(fix, needs="")  # nothing is compiled
         else:
             found = preflight(name, facts)
             if found.obstacles:

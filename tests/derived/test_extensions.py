@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from attn_doctor.examination import derive
-from attn_doctor.facts import Driver, Extension, Facts, Gpu, Package, Torch
+from attn_doctor.facts import Driver, Extension, Facts, Gpu, Package, System, Torch
 
 THERE = Package(installed=True)
 SOUND: dict[str, Any] = {
@@ -31,8 +31,14 @@ def module(
 
 def facts(*modules: Extension, sms: tuple[int | None, ...] = (90,), **fields: Any) -> Facts:
     gpus = tuple(Gpu(index=number, sm=sm, visible=True) for number, sm in enumerate(sms))
-    known = {"driver": Driver(cuda_max="13.0"), "gpus": gpus, "xformers": THERE, **fields}
-    return derive(Facts(extensions=modules, torch=Torch(cuda="13.0"), **known))
+    known = {
+        "driver": Driver(cuda_max="13.0"),
+        "gpus": gpus,
+        "xformers": THERE,
+        "torch": Torch(cuda="13.0"),
+        **fields,
+    }
+    return derive(Facts(extensions=modules, **known))
 
 
 @pytest.mark.parametrize(
@@ -213,3 +219,25 @@ def test_a_module_is_unknown_beside_a_library_of_its_package_that_does_not_load(
     assert [one.loads for one in found] == [False, None, True]
     sound = module("libtorchaudio", package="torchaudio")
     assert [one.loads for one in facts(sound, needing).extensions or ()] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("version", "system", "build", "wanted"),
+    [
+        ("2.2.0", "linux", "cuda", "git+https://github.com/thu-ml/SageAttention"),
+        ("2.2.0", "windows", "cuda", "sageattention==2.2.0"),
+        ("2.2.0", "linux", "cpu", "sageattention==2.2.0"),
+        ("1.0.6", "linux", "cuda", "sageattention==1.0.6"),
+    ],
+)
+def test_sageattention_2_is_installed_from_its_sources(
+    version: str, system: Any, build: Any, wanted: str
+) -> None:
+    there = Package(installed=True, distribution="sageattention", version=version)
+    found = facts(
+        module(package="sageattention"),
+        sageattention=there,
+        system=System(os=system),
+        torch=Torch(build=build),
+    )
+    assert (found.extensions or ())[0].requirement == wanted

@@ -274,6 +274,13 @@ def test_a_ready_wheel_is_pinned_so_that_nothing_is_compiled() -> None:
     wanted = _finding("f/f", _fix("MAX_JOBS=2 pip install --no-build-isolation flash-attn"))
     step = plan(Diagnosis(facts=OLDER, findings=(wanted,), rules=1)).steps[0]
     assert step.kind == "install"
+    # No toolkit for this torch: setup.py would compile where it does not reach GitHub, and stop.
+    assert step.run[0][:2] == ("pip", "install")
+    assert "/v2.8.3.post1/flash_attn-2.8.3.post1%2Bcu12torch2.8cxx11abiTRUE-cp312" in step.run[0][2]
+    toolkit = replace(OLDER.build, cuda_major=12, missing_components=())
+    step = plan(Diagnosis(facts=replace(OLDER, build=toolkit), findings=(wanted,), rules=1)).steps[
+        0
+    ]
     assert "flash-attn==2.8.3.post1" in step.run[0]
     built = plan(Diagnosis(facts=H100, findings=(wanted,), rules=1)).steps[0]
     assert built.kind == "build"

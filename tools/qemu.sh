@@ -85,8 +85,13 @@ setup() {
         pefile pyelftools junitparser "${packages[@]}" ||
         missing "wheels for aarch64 cannot be fetched"
     echo "$here" >"$site/attn-doctor.pth"
-    # Scripts of packages make these: the loader's cache, and certificates, which pip reads at its start.
+    # Scripts of packages make these: the loader's cache, the names of users and groups, and
+    # certificates, which pip reads at its start.
     inside / ldconfig
+    local file
+    for file in passwd group; do
+        cp "$system/usr/share/base-passwd/$file.master" "$system/etc/$file"
+    done
     install -D -m 644 "$("${PYTHON:-python3}" -c 'from pip._vendor.certifi import where; print(where())')" \
         "$system/etc/ssl/certs/ca-certificates.crt"
 }

@@ -236,7 +236,15 @@ LIMITS = {
 @pytest.mark.parametrize(
     ("limit", "value"),
     [
-        pytest.param(limit, value, marks=() if value in (2, 100, 150) else pytest.mark.attack)
+        pytest.param(
+            limit,
+            value,
+            marks=[
+                *([] if value in (2, 100, 150) else [pytest.mark.attack]),
+                # qemu does not limit the memory of what it runs.
+                *([pytest.mark.native] if limit == "memory" else []),
+            ],
+        )
         for limit, values in {
             "memory": (20, 30, 38, 45, 55, 65, 75, 100, 150, 200, 300, 500),
             "open files": (5, 6, 7, 8, 9, 10, 12, 16, 24, 32),

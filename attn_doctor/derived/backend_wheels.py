@@ -152,7 +152,7 @@ def _xformers_wheel(facts: Facts, tables: Tables) -> Answer:
 
 
 def xformers_index(facts: Facts, tables: Tables) -> str | None:
-    """Return where a wheel of the right CUDA major version is; empty if nowhere, or for newer GPUs.
+    """Return where a wheel of the right CUDA major version is; empty if none fits GPU and Python.
 
     `pypi` for a torch of PyPI if PyPI's wheel fits; else torch's newest index, such as `cu130`.
     """
@@ -165,7 +165,7 @@ def xformers_index(facts: Facts, tables: Tables) -> str | None:
     rows = [
         row for row in tables["xformers"]["release"] if _accepts(row["torch"], facts.torch.version)
     ]
-    if any(not _runs_on_gpu(row, facts) for row in rows[-1:]):
+    if any(not _runs_on_gpu(row, facts) or _fits_python(row, facts) is False for row in rows[-1:]):
         return ""
     wanted = major(facts.torch.cuda)
     if facts.torch.from_pypi and any(major(row["pypi"]) == wanted for row in rows[-1:]):
@@ -191,17 +191,24 @@ def _has_build(row: Row, facts: Facts) -> bool | None:
 
 def _xformers_fits(row: Row, facts: Facts) -> bool | None:
     """Whether an index has a wheel. Its CUDA is compatible if the major version is equal."""
-    python = parts(facts.python.version or "")[:2]
-    oldest, *newest = (parts(one) for one in row["python"])
     return all_of(
         _accepts(row["torch"], facts.torch.version),
         _among(facts.system.os, ("linux", "windows")),
         _among(facts.system.arch, ("x86_64",)),
         facts.system.musl is not True,
         _has_build(row, facts),
+        _fits_python(row, facts),
+        _runs_on_gpu(row, facts),
+    )
+
+
+def _fits_python(row: Row, facts: Facts) -> bool | None:
+    """Whether a wheel of this xformers is for the Python here."""
+    python = parts(facts.python.version or "")[:2]
+    oldest, *newest = (parts(one) for one in row["python"])
+    return all_of(
         oldest <= python and all(python <= one for one in newest) if python else None,
         _among(facts.python.free_threaded, (False,)),
-        _runs_on_gpu(row, facts),
     )
 
 

@@ -175,9 +175,22 @@ def combined(specifiers: Iterable[str]) -> str:
 
     A release that one clause names stands for the bounds that it keeps.
     """
-    clauses = dict.fromkeys(part for one in specifiers for part in one.split(",") if part)
+    found = dict.fromkeys(part for one in specifiers for part in one.split(",") if part)
+    # The first of those that mean the same.
+    clauses = {_meaning(one): one for one in reversed(found)}.values()
     kept = [one for one in clauses if not any(_closer(other, one) for other in clauses)]
     return ",".join(sorted(kept))
+
+
+def _meaning(clause: str) -> object:
+    """Return a key that bounds with the same meaning share, such as `<5` and `<5.0`."""
+    found = _split(clause)
+    if found is None or found.op not in ("<", "<=", ">", ">="):
+        return clause
+    try:
+        return found.op, parsed(found.text)
+    except ValueError:
+        return clause
 
 
 def _closer(one: str, other: str) -> bool:

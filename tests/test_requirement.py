@@ -232,6 +232,8 @@ def test_a_long_line_takes_no_time(text: str) -> None:
         (("==0.34.0", "<0.41"), "==0.34.0"),
         (("==0.42", "<0.41"), "<0.41,==0.42"),
         (("==1.0", "==1"), "==1,==1.0"),
+        (("<5", "<5.0", ">=4.46"), "<5,>=4.46"),
+        (("~=1.4", "~=1.4.0"), "~=1.4,~=1.4.0"),
     ],
 )
 def test_combined_keeps_the_closest_bounds(specifiers: tuple[str, ...], expected: str) -> None:

@@ -321,6 +321,9 @@ class UnmetRequirement(Struct, frozen=True, kw_only=True):
     """Otherwise the other package has to be older: `diffusers<0.42.1`."""
     unchanged: str | None = None
     """Then this one stays as it is: `transformers==4.57.1`."""
+    along: str | None = None
+    """What the same command names so that the other packages still fit, separated by spaces:
+    `huggingface-hub<2.0,>=1.32.0`; empty if nothing."""
 
 
 class Dispatcher(Struct, frozen=True, kw_only=True):

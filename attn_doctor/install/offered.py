@@ -26,6 +26,7 @@ from attn_doctor.install.builds import TorchBuild, published
 from attn_doctor.install.choice import Choice, Conflict, choose
 from attn_doctor.install.demand import Demand
 from attn_doctor.install.known_faults import known_faults
+from attn_doctor.install.together import joined
 from attn_doctor.requirement import satisfies
 from attn_doctor.rulebook import library
 from attn_doctor.shell.commands import split_assignments
@@ -34,9 +35,8 @@ from attn_doctor.shell.commands import split_assignments
 def offered(diagnosis: Diagnosis) -> Diagnosis:
     """Return the diagnosis with fixes that can work here first, each as `fix` would apply it."""
     facts = diagnosis.facts
-    return replace(
-        diagnosis, findings=tuple(_finding(finding, facts) for finding in diagnosis.findings)
-    )
+    found = tuple(_finding(finding, facts) for finding in diagnosis.findings)
+    return joined(replace(diagnosis, findings=found))
 
 
 def _finding(finding: Finding, facts: Facts) -> Finding:
@@ -62,18 +62,16 @@ def decided(diagnosis: Diagnosis) -> Diagnosis:
     Such a fix names `attn-doctor install`, or says why nothing fits.
     """
     facts = diagnosis.facts
-    return replace(
-        diagnosis,
-        findings=tuple(
-            replace(
-                one,
-                fixes=tuple(
-                    _with_faults(_decided(fix, facts, builds=False), facts) for fix in one.fixes
-                ),
-            )
-            for one in diagnosis.findings
-        ),
+    found = tuple(
+        replace(
+            one,
+            fixes=tuple(
+                _with_faults(_decided(fix, facts, builds=False), facts) for fix in one.fixes
+            ),
+        )
+        for one in diagnosis.findings
     )
+    return joined(replace(diagnosis, findings=found))
 
 
 def offered_for_log(found: Explanation) -> Explanation:

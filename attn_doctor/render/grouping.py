@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.findings import FIRST, Diagnosis, Finding, Fix, Severity, Verdict
+from attn_doctor.rulebook import library
 
 if TYPE_CHECKING:
     from attn_doctor.configs.prediction import Prediction
@@ -88,19 +89,27 @@ def _same(findings: Iterable[Finding]) -> list[tuple[str, list[Finding]]]:
 def has_part(finding: Finding, configs: Sequence[Prediction]) -> bool:
     """The finding concerns what these configurations run.
 
-    It is about one of their files, or about a backend that a phase asks for, or an error about no
-    backend in particular, such as one of the driver.
+    It is about one of their files, or about a backend that a phase asks for, or about no backend in
+    particular: an error, such as one of the driver, or one that makes results wrong.
     """
     if finding.advisory is not None:
         return False  # each phase says which of them it has
     if finding.location is not None:
         return finding.location.file in {one.reading.file for one in configs}
     if not finding.backends:
-        return finding.severity is Severity.ERROR
+        return finding.severity is Severity.ERROR or _makes_wrong(finding, configs)
     wanted = {phase.backend for one in configs for phase in one.phases if phase.backend}
     return bool(wanted & {*finding.backends}) or any(
         name.strip("_").split("_")[0] in finding.backends for name in wanted if name != "native"
     )
+
+
+def _makes_wrong(finding: Finding, configs: Sequence[Prediction]) -> bool:
+    """It can make their results wrong without an error, or in training their gradients."""
+    if library.harms().get(finding.cause) != 0:
+        return False
+    training = any(phase.phase == "training" for one in configs for phase in one.phases)
+    return training or "gradients" not in finding.cause
 
 
 def _fixes(same: list[Finding]) -> tuple[Fix, ...]:

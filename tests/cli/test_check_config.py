@@ -160,6 +160,13 @@ def test_problems_without_a_part_in_it_do_not_decide_the_exit_code(tmp_path: Pat
     assert codes == [0, 1]
 
 
+def test_wrong_gradients_stay_in_view_of_a_training(flux: Path) -> None:
+    simulated = ("--pretend", "gpu=rtx4090,torch=2.11.0+cu130")
+    for phase, shown in (("training", True), ("inference", False)):
+        done = check(flux, "--config", "config/config.json", "--for", phase, *simulated)
+        assert ("[torch/mix-order-reduction]" in done.stdout) is shown
+
+
 def test_the_phase_that_is_asked_for(flux: Path) -> None:
     done = check(flux, "--config", "config/config.json", "--for", "inference")
     assert "  validation: " in done.stdout

@@ -8,7 +8,7 @@ does, the package that wants the older release has to be renewed beside the othe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +18,9 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.installed.requirements import required
 from attn_doctor.requirement import combined, normal_name, satisfiable, wants_older
+
+#: Facts of a requirement whose package is renewed, or stays beside another.
+_OF_A_PAIR = ("renewed", "beside", "lowered", "unchanged", "along")
 
 
 class _Demand(Struct, frozen=True):
@@ -32,6 +35,16 @@ class _Pair(Struct, frozen=True):
 
     older: Distribution
     newer: Distribution
+    third: str = ""
+    """The package whose release they exclude, and what the second wants of it."""
+    held: tuple[Distribution, ...] = ()
+    """What has to be newer beside the first, because the one holds back the other."""
+
+
+#: What releases require that are not installed: a package, its releases, the requirement.
+_BRINGS = (("transformers", "<5", "huggingface-hub<1.0"),)
+#: Packages that are not renewed along with others, since builds of theirs belong together.
+_BUILDS = ("torch", "torchvision", "torchaudio", "xformers", "triton")
 
 
 def agreed(
@@ -50,7 +63,7 @@ def agreed(
     made: list[UnmetRequirement] = []
     for one in found:
         rival = others.rival(one)
-        pair = others.pair(one, rival) if rival is not None else None
+        pair = others.pair(one, rival) if rival is not None else others.brought(one)
         pairs.append(pair)
         said = "" if rival is None else _said(_split(one)[0], rival)
         facts = others.fit(one) if pair is None else others.chosen(pair)
@@ -71,7 +84,7 @@ def _replacing(one: UnmetRequirement, all_: Iterable[UnmetRequirement]) -> Unmet
     for other in all_:
         replaced = other.installed and other.together and not other.rival
         if replaced and _split(other)[0] == one.package != other.package:
-            facts = dict.fromkeys(("rival", "renewed", "beside", "lowered", "unchanged"), "")
+            facts = dict.fromkeys(("rival", *_OF_A_PAIR), "")
             return replace(one, together=other.together, **facts)
     return one
 
@@ -115,7 +128,7 @@ class _Others:
         """Return the facts of a requirement that the others do not exclude."""
         name, specifier = _split(one)
         fit = _agreeing(specifier, self.of(name))
-        facts = dict.fromkeys(("renewed", "beside", "lowered", "unchanged"), "")
+        facts = dict.fromkeys(_OF_A_PAIR, "")
         return {"together": f"{name}{fit}", **facts}
 
     def rival(self, one: UnmetRequirement) -> _Demand | None:
@@ -134,9 +147,38 @@ class _Others:
         asking = self._site.distributions.get(one.package or "")
         if asking is None:
             return None
-        if wants_older(rival.specifier, _split(one)[1]):
-            return _Pair(self._top(rival.by, asking.name), asking)
-        return _Pair(self._top(asking, rival.by.name), rival.by)
+        name, specifier = _split(one)
+        if wants_older(rival.specifier, specifier):
+            return self._paired(rival.by, asking, name + specifier)
+        return self._paired(asking, rival.by, name + rival.specifier)
+
+    def brought(self, one: UnmetRequirement) -> _Pair | None:
+        """Return the pair where what is required brings a release that another one excludes."""
+        name, specifier = _split(one)
+        asking = self._site.distributions.get(one.package or "")
+        for package, releases, brings in _BRINGS:
+            if asking is None or package != name or _outside(specifier, releases):
+                continue
+            third, older = _name_and_specifier(brings)
+            for each in sorted(self.of(third), key=lambda each: each.by.name):
+                free = each.by.name not in (package, asking.name)
+                if free and not _both(older, each.specifier, unknown=True):
+                    return self._paired(asking, each.by, third + each.specifier)
+        return None
+
+    def _paired(self, older: Distribution, newer: Distribution, third: str) -> _Pair:
+        held = [older]
+        for one in held:  # grows
+            held += [
+                each.by
+                for each in (self.of(one.name) if one.name not in _BUILDS else ())
+                if each.by.name not in {newer.name, *(other.name for other in held)}
+                and _holds(each.specifier, one.version)
+            ]
+        known = {one.name for one in held}
+        top = self._top(older, newer.name)
+        rest = () if known & {*_BUILDS} else tuple(one for one in held if one is not top)
+        return _Pair(top, newer, third if rest or known <= {top.name} else "", rest)
 
     def _top(self, one: Distribution, beside: str) -> Distribution:
         """Return the package that holds `one` back by an upper bound; `one` itself if none does.
@@ -148,7 +190,7 @@ class _Others:
             holding = (
                 each.by
                 for each in self.of(one.name)
-                if each.by.name not in seen and re.search("<|==|~=", each.specifier)
+                if each.by.name not in seen and _holds(each.specifier, one.version)
             )
             by = next(holding, None)
             if by is None:
@@ -167,13 +209,47 @@ class _Others:
             "beside": f"{newer}=={new}",
             "lowered": f"{newer}{_agreeing(f'<{new}', self.of(newer))}",
             "unchanged": f"{older}=={old}",
+            "along": " ".join(self._along(pair)),
         }
+
+    def _along(self, pair: _Pair) -> Iterator[str]:
+        """Yield what the command has to name too, so that it leaves nothing unmet that is known."""
+        renewed = {one.name for one in (pair.older, *pair.held)}
+
+        def staying(name: str) -> Iterable[_Demand]:
+            return (each for each in self.of(name) if each.by.name not in renewed)
+
+        for one in pair.held:
+            yield one.name + _agreeing(f">{one.version.partition('+')[0]}", staying(one.name))
+        name, specifier = _name_and_specifier(pair.third)
+        if name and name not in (*renewed, *_BUILDS):
+            fit = combined((specifier, *(each.specifier for each in staying(name))))
+            if _both(fit, ""):
+                yield f"{name}{fit}"
 
 
 def _agreeing(specifier: str, demands: Iterable[_Demand]) -> str:
     """Return the specifier with all demands; without them if they exclude it."""
     fit = combined((specifier, *(each.specifier for each in demands)))
     return fit if _both(fit, "") else specifier
+
+
+def _holds(specifier: str, version: str) -> bool:
+    """Whether a bound excludes all but the next patch releases: `<0.22` does so for 0.21.4."""
+    here = [int(one) for one in re.findall(r"\d+", version.partition("+")[0])[:2]]
+    for sign, text in re.findall(r"(<=?|==|~=)\s*([\d.]+)", specifier):
+        end = [int(one) for one in text.split(".") if one]
+        while end and not end[-1]:
+            end.pop()
+        next_minor = [here[0], here[1] + 1] if len(here) > 1 else here
+        if sign in ("==", "~=") or end <= next_minor or end == [here[0] + 1]:
+            return True
+    return False
+
+
+def _outside(specifier: str, releases: str) -> bool:
+    """Whether a specifier also accepts other releases than these."""
+    return _both(specifier, releases.replace("<", ">="), unknown=True)
 
 
 def _both(one: str, other: str, unknown: bool = False) -> bool:

@@ -31,9 +31,9 @@ from attn_doctor.probes.installed.requirement_graph import (
     unmet,
 )
 from attn_doctor.probes.installed.sources import Sources, absolute, parents
-from attn_doctor.probes.installed.undeclared import CAUGHT, LATER, LOST, UNDECLARED
+from attn_doctor.probes.installed.undeclared import BOUNDS, CAUGHT, LATER, LOST, UNDECLARED
 from attn_doctor.probes.installed.version_checks import failing
-from attn_doctor.requirement import normal_name
+from attn_doctor.requirement import normal_name, satisfies
 
 #: What frameworks import before attention, where that is more than their package.
 _ENTRIES = {
@@ -322,6 +322,10 @@ class Imports:
                 path, function = self._file(modules[0]), function.partition(",")[0]
                 if requirement and function and self._imports_name(path, package, function):
                     yield root.name, requirement
+        for package, releases, requirement in BOUNDS:
+            one = self._site.distributions.get(package)
+            if one is not None and _among(one.version, releases):
+                yield package, requirement
 
     def _undeclared_requirements(self) -> Iterator[UnmetRequirement]:
         found = [
@@ -482,6 +486,13 @@ def _much_older(one: UnmetRequirement, by: str) -> bool:
 def _defines(text: str, name: str) -> bool:
     """Whether a decorator or a base class of a module's text is `name`, or is in it."""
     return bool(re.search(rf"(?m)^(?:@|class \w+\().*\b{name}\b", text))
+
+
+def _among(version: str, releases: str) -> bool:
+    try:
+        return satisfies(version, releases)
+    except ValueError:  # a version that cannot be read
+        return False
 
 
 def _before(version: str, *release: int) -> bool:

@@ -121,10 +121,11 @@ class _Record(Struct):
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """Return one field of `Facts` for each of `FIELDS`, and the requirements that are not met."""
     imports = imports_of(host, site)
-    return {
-        "unmet_requirements": agreed(host, site, imports.unmet, imports.bounds()),
-        **{field: _package(host, site, gaps, field, imports) for field in PACKAGES},
-    }
+    packages = {field: _package(host, site, gaps, field, imports) for field in PACKAGES}
+    bounds = [*imports.bounds()]
+    if wanted := packages["transformers"].kernels_range:
+        bounds.append(("transformers", f"kernels{wanted}"))
+    return {"unmet_requirements": agreed(host, site, imports.unmet, bounds), **packages}
 
 
 #: The imports of the environment that was asked about last: several probes ask.

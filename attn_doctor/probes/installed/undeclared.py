@@ -75,6 +75,12 @@ LATER = {
         (("peft.peft_model",), "transformers:EncoderDecoderCache", "transformers>=4.46"),
     ),
 }
+#: What a release needs of another package where that is installed, which rules report: package, its
+#: releases, the requirement (kernels/too-new-for-transformers, kernels/too-new-for-diffusers).
+BOUNDS = (
+    ("transformers", ">=5,<5.13", "kernels<0.15"),
+    ("diffusers", "==0.36.*", "kernels<0.15"),
+)
 #: Names that a package lost: those that are not in the release that another package needs newer.
 LOST = {"transformers:HybridCache": "transformers<5"}
 #: Diffusers from 0.37 on catches the error of torchao's module: its logger is there before.

@@ -95,3 +95,40 @@ def test_what_a_package_needs_without_saying_so() -> None:
     )
     (found,) = packages.read(host, site, Gaps())["unmet_requirements"]
     assert found.together == "huggingface-hub<0.26,>=0.25.0"
+
+
+def test_one_command_renews_what_holds_back_and_keeps_what_others_want() -> None:
+    found = unmet(
+        ("kernels", "0.17.2", ("huggingface-hub>=1.10.0",)),
+        ("tokenizers", "0.21.4", ("huggingface-hub<1.0,>=0.16.4",)),
+        ("transformers", "4.51.3", ("tokenizers<0.22,>=0.21",)),
+        ("accelerate", "1.7.0", ("huggingface-hub>=0.21",)),
+        ("huggingface_hub", "0.33.2", ()),
+    )["huggingface-hub>=1.10.0"]
+    assert (found.renewed, found.beside) == ("transformers>4.51.3", "kernels==0.17.2")
+    assert found.along == "tokenizers>0.21.4 huggingface-hub>=1.10.0"
+
+
+def test_a_release_that_rules_know_is_a_bound_that_leaves_room() -> None:
+    found = unmet(
+        ("datasets", "5.2.0", ("huggingface-hub<3.0,>=1.31.0",)),
+        ("kernels", "0.9.0", ("huggingface-hub<1.0,>=0.26.0",)),
+        ("transformers", "5.12.1", ("huggingface-hub<2.0,>=1.5.0",)),
+        ("huggingface_hub", "1.33.0", ()),
+    )["huggingface-hub<1.0,>=0.26.0"]
+    assert (found.renewed, found.beside) == ("kernels<0.15,>0.9.0", "datasets==5.2.0")
+    assert found.along == "huggingface-hub<2.0,>=1.31.0"
+
+
+def test_what_a_release_brings_is_excluded_too() -> None:
+    """Transformers 4 requires huggingface-hub<1.0."""
+    (found,) = unmet(
+        ("diffusers", "0.34.0", ("transformers<5",)),
+        ("kernels", "0.14.1", ("huggingface-hub>=1.10.0",)),
+        ("transformers", "5.5.4", ("huggingface-hub<2.0,>=1.5.0",)),
+        ("huggingface_hub", "1.11.0", ()),
+    ).values()
+    assert (found.rival, found.renewed, found.beside) == (
+        "", "diffusers>0.34.0", "kernels==0.14.1",
+    )  # fmt: skip
+    assert found.along == "huggingface-hub<2.0,>=1.10.0"

@@ -32,8 +32,8 @@ from attn_doctor.probes.installed.requirement_graph import (
 )
 from attn_doctor.probes.installed.sources import Sources, absolute, parents
 from attn_doctor.probes.installed.undeclared import BOUNDS, CAUGHT, LATER, LOST, UNDECLARED
-from attn_doctor.probes.installed.version_checks import failing
-from attn_doctor.requirement import normal_name, satisfies
+from attn_doctor.probes.installed.version_checks import failing, fits, least_of_peft
+from attn_doctor.requirement import normal_name
 
 #: What frameworks import before attention, where that is more than their package.
 _ENTRIES = {
@@ -142,6 +142,7 @@ class Imports:
             for one in known
             if (checked := (*failing(host, site, sources, module_of(one.name)),))
         }
+        self._least_of_peft = (*least_of_peft(host, site, sources),)
         self.unmet = (*declared, *self._undeclared_requirements())
 
     def error(self, root: str, module: str) -> str:
@@ -287,7 +288,11 @@ class Imports:
             return ""
         text = self._host.try_read(own, 1 << 20)
         # Transformers from 4.49 on finds its models by their folders.
-        listed = "define_import_structure" in text and function.endswith("Config")
+        name = function.removesuffix("Tokenizer").lower()
+        file = f"{package}.models.{name}.tokenization_{name}"
+        listed = "define_import_structure" in text and (
+            function.endswith("Config") or bool(self._file(file))
+        )
         if listed or re.search(rf"\b{function}\b", text):
             return ""
         return (
@@ -322,9 +327,10 @@ class Imports:
                 path, function = self._file(modules[0]), function.partition(",")[0]
                 if requirement and function and self._imports_name(path, package, function):
                     yield root.name, requirement
+        yield from (("peft", wanted) for wanted in self._least_of_peft)
         for package, releases, requirement in BOUNDS:
             one = self._site.distributions.get(package)
-            if one is not None and _among(one.version, releases):
+            if one is not None and fits(one.version, package + releases):
                 yield package, requirement
 
     def _undeclared_requirements(self) -> Iterator[UnmetRequirement]:
@@ -338,6 +344,7 @@ class Imports:
                 package, _, _ = undeclared[1].partition(":")
                 itself = name_of(undeclared[2]) == root.name
                 found += [(package if itself else root.name, undeclared[2])] if failure else []
+        found += [("peft", wanted) for wanted in self._least_of_peft if not self._met(wanted)]
         numpy = self._site.distributions.get("numpy") if self._numpy_1 else None
         found += [("torch", "numpy<2")] if numpy and not _before(numpy.version, 2) else []
         found += [
@@ -358,6 +365,10 @@ class Imports:
                 there = self._site.distributions.get(name_of(requirement))
                 version = there.version if there is not None else ""
                 yield UnmetRequirement(package=package, needs=requirement, installed=version)
+
+    def _met(self, wanted: str) -> bool:
+        there = self._site.distributions.get(normal_name(name_of(wanted)))
+        return there is None or fits(there.version, wanted)
 
     def _absent_import(self, root: str, module: str) -> str:
         if not (self._absent or self._outdating or self._unfit or self._other_triton):
@@ -486,13 +497,6 @@ def _much_older(one: UnmetRequirement, by: str) -> bool:
 def _defines(text: str, name: str) -> bool:
     """Whether a decorator or a base class of a module's text is `name`, or is in it."""
     return bool(re.search(rf"(?m)^(?:@|class \w+\().*\b{name}\b", text))
-
-
-def _among(version: str, releases: str) -> bool:
-    try:
-        return satisfies(version, releases)
-    except ValueError:  # a version that cannot be read
-        return False
 
 
 def _before(version: str, *release: int) -> bool:

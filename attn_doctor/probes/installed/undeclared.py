@@ -36,13 +36,19 @@ UNDECLARED = {
 #: Transformers 5.17 and Diffusers 0.42.1 beside PEFT 0.14.0, PEFT 0.21.2 beside Accelerate 0.30.1
 #: and PEFT 0.17.0 beside Transformers 5.17, for which PEFT itself has to be newer. Transformers
 #: 4.40 lacks the last name. Diffusers 0.38.0 beside Transformers 4.46.3, Diffusers 0.34.0 beside
-#: torchao 0.18.0, and 0.41.0 beside 0.9.0.
+#: torchao 0.18.0, and 0.41.0 beside 0.9.0. AutoPipelineForText2Image of Diffusers 0.35.2 beside
+#: Transformers 5.12.1; 5.0.0 lacks the name too, and Diffusers 0.37.0 imports it no more.
 LATER = {
     "diffusers": (
         (
             ("diffusers.pipelines.pipeline_loading_utils",),
             "transformers.utils:FLAX_WEIGHTS_NAME",
             "transformers<5",
+        ),
+        (
+            ("diffusers.pipelines.hunyuandit.pipeline_hunyuandit",),
+            "transformers:MT5Tokenizer",
+            "diffusers>=0.37",
         ),
         (
             ("diffusers.hooks.layerwise_casting",),
@@ -82,6 +88,9 @@ BOUNDS = (
     ("diffusers", "==0.36.*", "kernels<0.15"),
 )
 #: Names that a package lost: those that are not in the release that another package needs newer.
-LOST = {"transformers:HybridCache": "transformers<5"}
+LOST = {
+    "transformers:HybridCache": "transformers<5",
+    "transformers:MT5Tokenizer": "transformers<5",
+}
 #: Diffusers from 0.37 on catches the error of torchao's module: its logger is there before.
 CAUGHT = r"(?ms)^logger = .*^    _update_torch_safe_globals\(\)"

@@ -38,7 +38,7 @@ def failing(host: Host, site: Site, sources: Sources, module: str) -> Iterator[t
             continue
         if not versions:
             yield wanted, ""
-        elif not any(_fits(version, wanted) for version in versions):
+        elif not any(fits(version, wanted) for version in versions):
             yield wanted, min(versions)
     yield from _peft(host, site, sources, module, needs.get("peft", ""))
 
@@ -57,12 +57,28 @@ def _peft(
     off = host.environ.get("_CHECK_PEFT", "1").upper() in ("", "0", "OFF", "NO", "FALSE")
     if peft is None or least is None or 'dep_version_check("peft")' not in text or off:
         return
-    used = sources.file("transformers") and _fits(peft.version, f"peft>={least[1]}")
-    if used and not _fits(peft.version, wanted):
+    used = sources.file("transformers") and fits(peft.version, f"peft>={least[1]}")
+    if used and not fits(peft.version, wanted):
         yield wanted, peft.version
 
 
-def _fits(version: str, wanted: str) -> bool:
+# @lru_cache
+# def is_torchao_available():
+#     TORCHAO_MINIMUM_VERSION = packaging.version.parse("0.16.0")
+#         torchao_version = packaging.version.parse(importlib_metadata.version("torchao"))
+#         raise ImportError(
+def least_of_peft(host: Host, site: Site, sources: Sources) -> Iterator[str]:
+    """Yield what PEFT wants of packages, where they are installed, before it changes a model."""
+    path = sources.file("peft.import_utils") if site.distributions.get("peft") else ""
+    for body in host.try_read(path).split("\ndef ")[1:] if path else ():
+        least = re.search(r'_MINIMUM_VERSION = packaging\.version\.parse\("([\d.]+)"\)', body)
+        name = re.search(r'importlib_metadata\.version\("([\w.-]+)"\)', body)
+        if least and name and "raise ImportError(" in body:
+            yield f"{normal_name(name[1])}>={least[1]}"
+
+
+def fits(version: str, wanted: str) -> bool:
+    """Whether a version fits a requirement such as `peft>=0.17`; true if that is not readable."""
     try:
         return satisfies(version, wanted.removeprefix(name_of(wanted)).strip())
     except ValueError:

@@ -541,6 +541,47 @@ def test_a_package_that_is_too_old_for_what_it_imports(environment: Environment)
     assert [one.package for one in found] == ["transformers"]
 
 
+PEFT = """
+@lru_cache
+def is_torchao_available():
+    TORCHAO_MINIMUM_VERSION = packaging.version.parse("0.16.0")
+    torchao_version = packaging.version.parse(importlib_metadata.version("torchao"))
+    if torchao_version < TORCHAO_MINIMUM_VERSION:
+        raise ImportError("incompatible")
+"""
+
+
+@pytest.mark.parametrize(
+    ("torchao", "needs"), [("0.14.1", ["torchao>=0.16.0"]), ("0.17.0", []), ("", [])]
+)
+def test_what_peft_asks_for_before_it_changes_a_model(
+    environment: Environment, torchao: str, needs: list[str]
+) -> None:
+    environment.install("peft", init="", version="0.19.1", import_utils=PEFT)
+    if torchao:
+        environment.install("torchao", init="", version=torchao)
+    found = environment.imports("peft").unmet
+    assert [one.needs for one in found] == needs
+
+
+def test_a_tokenizer_that_transformers_5_lacks(environment: Environment) -> None:
+    """AutoPipelineForText2Image of Diffusers 0.35.2 imports it; the other pipelines do not."""
+    source = "from transformers import BertModel, MT5Tokenizer\n"
+    module = "pipelines/hunyuandit/pipeline_hunyuandit"
+    folders = {"pipelines/__init__": "", "pipelines/hunyuandit/__init__": ""}
+    environment.install("diffusers", init="", version="0.35.2", **folders, **{module: source})
+    lazily = "import_structure = define_import_structure()\n"
+    environment.install("transformers", init=lazily, version="5.12.1")
+    found = environment.imports("diffusers")
+    assert [(one.needs, one.package) for one in found.unmet] == [
+        ("diffusers>=0.37", "transformers")
+    ]
+    assert ("diffusers", "transformers<5") in [*found.bounds()]
+    models = {"models/__init__": "", "models/mt5/__init__": "", "models/mt5/tokenization_mt5": ""}
+    environment.install("transformers", init=lazily, version="4.57.6", **models)
+    assert environment.imports("diffusers").unmet == ()
+
+
 def test_accelerate_is_in_doubt_where_transformers_fails(environment: Environment) -> None:
     source = "if is_transformers_available():\n    from transformers import x\n"
     files = {"utils/__init__": "", "utils/megatron_lm": source}

@@ -18,7 +18,9 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed import packages
-from attn_doctor.probes.installed.linking import Dlls, Linking, Links
+from attn_doctor.probes.installed.dlls import Dlls
+from attn_doctor.probes.installed.linking import Linking
+from attn_doctor.probes.installed.links import Links
 from attn_doctor.probes.installed.origin import said_by
 
 #: Seconds for the GPU code of all files together; a cold disk takes a tenth of that.

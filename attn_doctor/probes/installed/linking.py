@@ -1,21 +1,15 @@
-"""Finds the libraries that an extension needs, as the loaders of Linux and Windows would.
+"""Finds the libraries that an extension needs, as the loader of Linux would.
 
-Linux (`Linking`): an extension is imported after torch, so every library that torch has loaded
-counts as found, wherever it is: those that torch's own libraries need, and those that torch opens
-by full path. Then the loader searches the folders that the extension names, LD_LIBRARY_PATH and the
-system's folders. A library in the extension's own package counts as found, because the package can
-open it first. Libraries that an extension opens later by `dlopen` are not seen.
-
-Windows (`Dlls`): since Python 3.8 neither PATH nor the working directory is searched. A DLL must be
-beside the extension, beside the interpreter, in a folder that a package has added, or in Windows
-itself. torch adds its own `lib` folder. Folders that other packages add during their import are not
-seen; a DLL in the package's own folders counts as found.
+An extension is imported after torch, so every library that torch has loaded counts as found,
+wherever it is: those that torch's own libraries need, and those that torch opens by full path. Then
+the loader searches the folders that the extension names, LD_LIBRARY_PATH and the system's folders.
+A library in the extension's own package counts as found, because the package can open it first.
+Libraries that an extension opens later by `dlopen` are not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -23,6 +17,7 @@ from attn_doctor.binaries.binary import Binary, Versions
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.installed.libraries import opened_by
+from attn_doctor.probes.installed.links import Links, differs, fault, reader
 from attn_doctor.probes.machine import loader
 
 
@@ -33,38 +28,6 @@ class Displaced(Struct, frozen=True):
     variable: str
     lacks: str
     """What is wrong: `libtorch_cpu.so needs omp_get_max_threads`."""
-
-
-class Links(Struct, frozen=True):
-    """The libraries for one extension, as a loader finds them."""
-
-    missing: tuple[str, ...]
-    """Libraries that the loader would not find."""
-    elsewhere: tuple[str, ...]
-    """Paths of some of these, in folders that the loader does not search."""
-    providers: tuple[str, ...]
-    """Libraries in which its symbols are looked up, in the loader's order."""
-    too_old: tuple[str, ...]
-    """Libraries without a symbol version that is needed."""
-    versions: tuple[str, ...]
-    """These symbol versions: `GLIBC_2.34 of libc.so.6`."""
-    unclear: str
-    """Why some of this is unknown; empty if all is known."""
-    fault: str = ""
-    """What is wrong with the file itself; empty if nothing is, or if it could not be read."""
-
-
-def reader(host: Host) -> Callable[[str], Binary]:
-    """Return a function that reads each file once; `damaged` if it cannot be read."""
-
-    @cache
-    def binary(path: str) -> Binary:
-        try:
-            return host.binary(path)
-        except OSError as error:
-            return Binary(damaged=f"it cannot be read: {error.strerror}", unread=True)
-
-    return binary
 
 
 #: Libraries that every Python has loaded: a symbol without a version is looked up there too.
@@ -122,7 +85,7 @@ class Linking:
             too_old=tuple(too_old),
             versions=tuple(f"{one} of {name}" for name, ones in too_old.items() for one in ones),
             unclear=binary.damaged or unclear,
-            fault=_fault(binary, self._host.platform.machine),
+            fault=fault(binary, self._host.platform.machine),
         )
 
     def displaced(self) -> Displaced | None:
@@ -327,7 +290,7 @@ class Linking:
             if name in self._list(folder):
                 place = self._host.join(folder, name)
                 # The loader passes over a library that is made for another processor.
-                if folder in self._first and _differs(
+                if folder in self._first and differs(
                     self.binary(place), self._host.platform.machine
                 ):
                     continue
@@ -407,18 +370,6 @@ class Linking:
         return self._offered[path]
 
 
-def _fault(binary: Binary, machine: str) -> str:
-    """Return what is wrong with a file that could be read, on a processor named by `uname -m`."""
-    if binary.damaged:
-        return "" if binary.unread else binary.damaged
-    differs = _differs(binary, machine)
-    return f"it is made for {binary.machine}, and this machine is {machine}" if differs else ""
-
-
-def _differs(binary: Binary, machine: str) -> bool:
-    return machine in ("x86_64", "aarch64") and binary.machine not in ("", machine)
-
-
 def _file(path: str) -> str:
     return path.rpartition("/")[2]
 
@@ -442,70 +393,3 @@ def _offers(given: tuple[str, ...], wanted: str) -> bool:
 def _numbers(text: str) -> tuple[int, ...]:
     parts = text.split(".")
     return tuple(map(int, parts)) if all(one.isdecimal() and len(one) < 19 for one in parts) else ()
-
-
-#: API sets, which Windows maps to its own DLLs.
-_VIRTUAL = ("api-ms-win-", "ext-ms-")
-
-
-class Dlls:
-    """Windows' loader in one environment; every file and folder is read once."""
-
-    def __init__(self, host: Host, site: Site, torch: str) -> None:
-        self._host, self._site = host, site
-        windows = host.environ.get("SystemRoot") or host.environ.get("SYSTEMROOT") or r"C:\Windows"
-        self._folders = [
-            *([host.join(torch, "lib")] if torch else []),
-            site.prefix,
-            host.join(site.prefix, "DLLs"),
-            host.join(site.prefix, "Library", "bin"),
-            host.join(windows, "System32"),
-            windows,
-        ]
-        self._names: dict[str, frozenset[str]] = {}
-        #: Reads what the file at a path needs.
-        self.binary = reader(host)
-
-    def links(self, path: str, package: str) -> Links:
-        """Return the libraries for the extension at `path` of the package in `package`."""
-        host, binary = self._host, self.binary(path)
-        own = [host.parent(path), package, host.join(package, "lib"), package + ".libs"]
-        # The interpreter's own DLL may be in the base installation; it is loaded already.
-        needed = [
-            name for name in binary.needed if not name.lower().startswith((*_VIRTUAL, "python3"))
-        ]
-        folders = (*own, *self._folders)
-        places = {
-            name: next((one for one in folders if name.lower() in self._list(one)), None)
-            for name in needed
-        }
-        missing = [name for name, folder in places.items() if folder is None]
-        # Windows' own DLLs have what programs need, or send it on to others.
-        windows = self._folders[-2:]
-        found = [(one, name) for name, one in places.items() if one and one not in windows]
-        return Links(
-            missing=tuple(missing),
-            elsewhere=tuple(place for name in missing if (place := self._elsewhere(name))),
-            providers=tuple(host.join(folder, name) for folder, name in found),
-            too_old=(),
-            versions=(),
-            unclear=binary.damaged,
-            fault=_fault(binary, ""),
-        )
-
-    def _elsewhere(self, name: str) -> str:
-        host, home = self._host, self._host.environ.get("CUDA_PATH", "")
-        folders = [host.join(home, "bin"), host.join(home, "bin", "x64")] if home else []
-        for one in self._site.folders:
-            place = host.join(one, "nvidia")
-            folders += [host.join(place, inner, "bin") for inner in host.try_list(place)]
-        for folder in folders:
-            if name.lower() in self._list(folder):
-                return host.join(folder, name)
-        return ""
-
-    def _list(self, folder: str) -> frozenset[str]:
-        if folder not in self._names:
-            names = self._host.try_list(folder) if folder else ()
-            self._names[folder] = frozenset(name.lower() for name in names)
-        return self._names[folder]

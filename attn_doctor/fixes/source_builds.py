@@ -170,6 +170,8 @@ def settled(step: Step, facts: Facts) -> Step:
             torch_support.bounded(pinned(call, facts), facts).argv if call else argv
             for call, argv in zip(calls, step.run, strict=True)
         )
+        if any(word.endswith(".whl") for argv in run for word in argv):
+            step = replace(step, needs="")  # nothing is compiled
         wanted = {one for call in calls if call and call.verb == "install" for one in call.names}
         return replace(step, run=run, estimate=estimate(wanted, facts))
     found = preflight(name, facts)

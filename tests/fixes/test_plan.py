@@ -275,7 +275,7 @@ def test_a_ready_wheel_is_pinned_so_that_nothing_is_compiled() -> None:
     step = plan(Diagnosis(facts=OLDER, findings=(wanted,), rules=1)).steps[0]
     assert step.kind == "install"
     # No toolkit for this torch: setup.py would compile where it does not reach GitHub, and stop.
-    assert step.run[0][:2] == ("pip", "install")
+    assert (step.run[0][:2], step.needs) == (("pip", "install"), "")
     assert "/v2.8.3.post1/flash_attn-2.8.3.post1%2Bcu12torch2.8cxx11abiTRUE-cp312" in step.run[0][2]
     toolkit = replace(OLDER.build, cuda_major=12, missing_components=())
     step = plan(Diagnosis(facts=replace(OLDER, build=toolkit), findings=(wanted,), rules=1)).steps[

@@ -22,7 +22,8 @@ def joined(diagnosis: Diagnosis) -> Diagnosis:
     wanted: dict[str, str] = {}
     taken = {id(one) for one in diagnosis.findings if (call := _call(one)) and _add(call, wanted)}
     for unmet in diagnosis.facts.unmet_requirements or () if taken else ():
-        if unmet.along and normal_name(re.split("[<>=]", unmet.renewed or "")[0]) in wanted:
+        changed = re.split("[<>=!~]", unmet.renewed or unmet.together or "")[0]
+        if unmet.along and normal_name(changed) in wanted:
             call = pip_call(("pip", "install", *unmet.along.split()))
             if call is not None:
                 _add(call, wanted)

@@ -43,6 +43,7 @@ class _Pair(Struct, frozen=True):
 
 #: What releases require that are not installed: a package, its releases, the requirement.
 _BRINGS = (("transformers", "<5", "huggingface-hub<1.0"),)
+_HUB = "huggingface-hub"
 #: Packages that are not renewed along with others, since builds of theirs belong together.
 _BUILDS = ("torch", "torchvision", "torchaudio", "xformers", "triton")
 
@@ -85,7 +86,7 @@ def _replacing(one: UnmetRequirement, all_: Iterable[UnmetRequirement]) -> Unmet
         replaced = other.installed and other.together and not other.rival
         if replaced and _split(other)[0] == one.package != other.package:
             facts = dict.fromkeys(("rival", *_OF_A_PAIR), "")
-            return replace(one, together=other.together, **facts)
+            return replace(one, **{**facts, "together": other.together, "along": other.along})
     return one
 
 
@@ -129,7 +130,15 @@ class _Others:
         name, specifier = _split(one)
         fit = _agreeing(specifier, self.of(name))
         facts = dict.fromkeys(_OF_A_PAIR, "")
-        return {"together": f"{name}{fit}", **facts}
+        return {"together": f"{name}{fit}", **facts, "along": self._shared(name)}
+
+    def _shared(self, name: str) -> str:
+        """Return what the others want of huggingface-hub, which a newer `name` may replace."""
+        demands = self.of(_HUB) if self._site.distributions.get(name) else []
+        if not any(each.by.name == name for each in demands):
+            return ""
+        fit = combined(each.specifier for each in demands if each.by.name != name)
+        return f"{_HUB}{fit}" if "<" in fit and _both(fit, "") else ""
 
     def rival(self, one: UnmetRequirement) -> _Demand | None:
         """Return a demand that excludes this one: of a package that no other one holds back."""

@@ -132,3 +132,14 @@ def test_what_a_release_brings_is_excluded_too() -> None:
         "", "diffusers>0.34.0", "kernels==0.14.1",
     )  # fmt: skip
     assert found.along == "huggingface-hub<2.0,>=1.10.0"
+
+
+def test_a_package_that_is_replaced_keeps_the_hub_of_the_others() -> None:
+    """pip install 'diffusers>=0.37' alone brought huggingface-hub 2.4 beside Transformers 5.5."""
+    (found,) = unmet(
+        ("peft", "0.19.1", ("diffusers>=0.37",)),
+        ("diffusers", "0.34.0", ("huggingface-hub>=0.27.0",)),
+        ("transformers", "5.5.4", ("huggingface-hub<2.0,>=1.5.0",)),
+        ("huggingface_hub", "1.11.0", ()),
+    ).values()
+    assert (found.together, found.along) == ("diffusers>=0.37", "huggingface-hub<2.0,>=1.5.0")

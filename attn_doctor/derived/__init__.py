@@ -173,8 +173,11 @@ def _load_error(field: str, facts: Facts) -> str | None:
     What stops `xformers.ops` is read from sources, and stays while flash-attn fails.
     """
     error = extensions.package_load_error(field, facts)
-    if field == "xformers" and error == "" and extensions.package_load_error("flash_attn", facts):
-        return facts.xformers.load_error
+    if field == "xformers" and error == "":
+        said = facts.xformers.load_error or ""
+        refused = said if "requires flash-attn" in said else ""
+        broken = extensions.package_load_error("flash_attn", facts)
+        return facts.xformers.load_error if broken else refused
     return error
 
 

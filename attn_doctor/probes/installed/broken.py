@@ -147,9 +147,21 @@ def _failing(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> I
             yield Failing(known.module, "crash", package.import_doubt, certain=False)
         elif field in _BY_LIBRARY and package.load_error and _stops(field, package):
             yield Failing(known.module, _BY_LIBRARY[field], package.load_error)
+    if refused := _refused_flash(host, facts):
+        yield Failing("xformers.ops.fmha.flash", "import", refused)
     for one in facts.extensions or ():
         if one.load_error and one.path and one.package not in _BY_LIBRARY:
             yield Failing(_module(host, site, one.path), "import", one.load_error)
+
+
+def _refused_flash(host: Host, facts: Facts) -> str:
+    """Return that xformers refuses the installed flash-attn when it imports it; empty if not."""
+    wanted, version = facts.xformers.flash_attn_range, facts.flash_attn.version
+    own = "_C_flashattention" in (facts.xformers.extensions or ())
+    ignored = host.environ.get("XFORMERS_IGNORE_FLASH_VERSION_CHECK") == "1"
+    if own or ignored or not wanted or not version or holds(version, wanted):
+        return ""
+    return f"it requires flash-attn{wanted}, and {version} is installed"
 
 
 def _stops(field: str, package: Package) -> bool:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,7 @@ def test_an_update_that_does_not_fit_is_not_used(
     assert why in str(found["unused"])
 
 
+@pytest.mark.skipif(find_spec("pip") is None, reason="this Python has no pip")
 def test_an_index_that_does_not_have_it(run: Run, tmp_path: Path) -> None:
     ended = run("rules", "update", "--pip=--no-index", f"--pip=--find-links={tmp_path}")
     assert ended.returncode == 2

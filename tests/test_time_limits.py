@@ -18,8 +18,9 @@ from attn_doctor.examination import examine
 from attn_doctor.host.local import LocalHost
 from attn_doctor.probes import registry, running
 from attn_doctor.probes.running import Probe
+from tests.effort import SLOWER
 
-LIMIT = 0.4
+LIMIT = 0.4 * SLOWER
 #: Works for a twentieth of a second in all, in pieces, as on a loaded machine.
 SLOW = """
 import time

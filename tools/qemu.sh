@@ -85,9 +85,10 @@ setup() {
         pefile pyelftools junitparser "${packages[@]}" ||
         missing "wheels for aarch64 cannot be fetched"
     echo "$here" >"$site/attn-doctor.pth"
-    # Scripts of packages make these: the loader's cache, the names of users and groups, and
+    # Scripts of packages make these: the loader's cache, awk, the names of users and groups, and
     # certificates, which pip reads at its start.
     inside / ldconfig
+    ln -sf mawk "$system/usr/bin/awk"
     local file
     for file in passwd group; do
         cp "$system/usr/share/base-passwd/$file.master" "$system/etc/$file"

@@ -81,7 +81,7 @@ class Distributions:
         text = self._host.try_read(path, 1 << 20) or head
         strange = sum("\ufffd" in line for line in text.split("\n"))
         # The character that replaces invalid bytes may be in the file itself.
-        if "\0" in text or (strange and strange > len(self._host.try_grep(path, "\ufffd"))):
+        if strange and strange > len(self._host.try_grep(path, "\ufffd")):
             return "METADATA is not text in UTF-8"
         if text.startswith("\ufeff"):
             return "METADATA begins with a byte order mark"

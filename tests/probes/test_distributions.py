@@ -361,7 +361,7 @@ def test_links_and_spaces_on_a_real_disk(tmp_path: Path) -> None:
         (b"Author: Moto Hira \xef\xbf\xbd\n", ""),  # as torchaudio 2.4.1 has it
         (b"Author: Andr\xe9\n", "METADATA is not text in UTF-8"),
         (b"Author: \xef\xbf\xbd\nAuthor: Andr\xe9\n", "METADATA is not text in UTF-8"),
-        (b"\0", "METADATA is not text in UTF-8"),
+        (b"\0", ""),
     ],
 )
 def test_text_that_is_not_utf_8_is_damage(tmp_path: Path, text: bytes, damage: str) -> None:
@@ -372,3 +372,13 @@ def test_text_that_is_not_utf_8_is_damage(tmp_path: Path, text: bytes, damage: s
     found = known.get("torchaudio")
     assert found is not None
     assert known.damage(found) == damage
+
+
+def test_a_file_of_zeros_has_no_version(tmp_path: Path) -> None:
+    info = tmp_path / "safetensors-0.8.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_bytes(bytes(4000))  # after a power failure
+    known = scan(LocalHost(), (str(tmp_path),), str(tmp_path), Gaps()).distributions
+    found = known.get("safetensors")
+    assert found is not None
+    assert known.damage(found) == "METADATA has no Name and no Version"

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from attn_doctor.findings import Diagnosis, Finding, Verdict
 from attn_doctor.fixes.pip_arguments import PipCall, pip_call
+from attn_doctor.probes.installed.agreement import brought_fits
 from attn_doctor.requirement import combined, normal_name, satisfiable
 
 _RULES = ("python/requirement-unmet", "python/requirements-contradict")
@@ -54,10 +55,15 @@ def _call(finding: Finding) -> PipCall | None:
 
 def _add(call: PipCall, wanted: dict[str, str]) -> bool:
     """Add what a command installs; nothing if it excludes what is wanted already."""
+    added = dict(wanted)
     try:
-        fits = all(satisfiable(one.specifier, wanted.get(one.name, "")) for one in call.wanted)
+        for one in call.wanted:
+            if not satisfiable(one.specifier, added.get(one.name, "")):
+                return False
+            added[one.name] = combined((added.get(one.name, ""), one.specifier))
+        if not brought_fits(added):
+            return False
     except ValueError:  # a version that cannot be read
         return False
-    for one in call.wanted if fits else ():
-        wanted[one.name] = combined((wanted.get(one.name, ""), one.specifier))
-    return fits
+    wanted |= added
+    return True

@@ -47,6 +47,15 @@ def test_a_command_that_excludes_another_one_stays_apart() -> None:
     assert sorted(one[2] for one in found) == ["accelerate<0.30", "accelerate>=0.34"]
 
 
+def test_what_a_release_brings_excludes_too() -> None:
+    """Transformers 4 requires huggingface-hub<1.0, whatever was asked for before."""
+    newer = unmet("transformers", "diffusers>=0.37", along="huggingface-hub<2.0,>=1.3.0")
+    older = unmet("diffusers", "transformers<5,>=4.46")
+    first, second = commands(newer, older)
+    assert first == second
+    assert {*first[2:]} == {"diffusers>=0.37", "transformers<5,>=4.46"}
+
+
 def test_fix_plans_one_step() -> None:
     facts = Facts(unmet_requirements=(unmet("peft", "accelerate>=0.34"), PAIR))
     (step,) = plan(joined(diagnosis_of(facts))).steps

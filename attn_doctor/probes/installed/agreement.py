@@ -8,7 +8,7 @@ does, the package that wants the older release has to be renewed beside the othe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -235,6 +235,19 @@ class _Others:
             fit = combined((specifier, *(each.specifier for each in staying(name))))
             if _both(fit, ""):
                 yield f"{name}{fit}"
+
+
+def brought_fits(wanted: Mapping[str, str]) -> bool:
+    """Whether what the wanted releases bring fits the others: names, each with its specifier.
+
+    Raises `ValueError` for a version that cannot be read.
+    """
+    for package, releases, brings in _BRINGS:
+        name, specifier = _name_and_specifier(brings)
+        brought = package in wanted and not _outside(wanted[package], releases)
+        if brought and not satisfiable(wanted.get(name, ""), specifier):
+            return False
+    return True
 
 
 def _agreeing(specifier: str, demands: Iterable[_Demand]) -> str:

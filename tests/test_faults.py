@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.command import installed
+from tests.effort import SLOWER
 
 #: Far less than the hostile programs take, and enough for a very busy machine.
 SECONDS = 40.0
@@ -39,7 +40,7 @@ def check(
         cwd=cwd,
         # The modules of a checkout are compiled here; in an installation pip has done that.
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environ},
-        timeout=60,
+        timeout=60 * SLOWER,
         check=False,
     )  # fmt: skip
     seconds = time.perf_counter() - begin
@@ -140,7 +141,7 @@ def test_an_empty_environment() -> None:
         [sys.executable, "-m", "attn_doctor", "check", "--format", "json"],
         capture_output=True,
         env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        timeout=60,
+        timeout=60 * SLOWER,
         check=False,
     )
     assert done.returncode in (0, 1), done.stderr
@@ -156,7 +157,7 @@ def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
         ["sh", "-c", script, "sh", str(folder), sys.executable],
         capture_output=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        timeout=60,
+        timeout=60 * SLOWER,
         check=False,
     )
     assert done.returncode in (0, 1), done.stderr

@@ -235,8 +235,8 @@ _FAILURES = (
          r"|ProxyError|Network is unreachable|error sending request|dns error|Connection refused"
          r"|Could not connect|Max retries exceeded|Read timed out|tunnel error|ConnectTimeout"
          r"|network was disabled|client error \(Connect\)|Could not resolve host"),
-        ("the package index cannot be reached: check the network and the proxy, or name a folder of"
-         " wheels with PIP_FIND_LINKS (UV_FIND_LINKS)"),
+        ("the package index, or GitHub, cannot be reached: check the network and the proxy, or name"
+         " a folder of wheels with PIP_FIND_LINKS (UV_FIND_LINKS)"),
     ),
     (r"No module named pip\b", "this environment has no pip: `python -m ensurepip` installs it"),
     (

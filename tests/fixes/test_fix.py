@@ -304,7 +304,7 @@ def test_no_network(env: Environment) -> None:
     before = env.tree()
     tried = env.fix(TRITON, "--yes", "--no-resolve", variables=nowhere)
     assert tried.returncode == 1
-    assert "the package index cannot be reached" in tried.text
+    assert "the package index, or GitHub, cannot be reached" in tried.text
     planned = env.fix(TRITON, "--yes", variables={**nowhere, "PIP_RETRIES": "0"})
     assert planned.returncode == 1, planned.stderr
     assert "it cannot be reached, or it does not have the package" in planned.text

@@ -248,8 +248,9 @@ def _advisories(ids: Sequence[str], facts: Facts, terminal: Terminal) -> Iterato
     if not ids:
         return
     glyph, colour = _MARKS[Severity.INFO]
+    verb = "gives" if len(ids) == 1 else "give"
     words = (
-        f"{plural(len(ids), 'known fault')} of this software give wrong attention for some calls,"
+        f"{plural(len(ids), 'known fault')} of this software {verb} wrong attention for some calls,"
         f" without an error: {', '.join(ids)}"
     )
     yield from terminal.marked(glyph, words, "bold", colour)

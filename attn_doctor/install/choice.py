@@ -242,7 +242,7 @@ def _choice(best: _Tried, demand: Demand, facts: Facts, rules: Rules) -> Choice:
             "it is built for CUDA, brings NVIDIA's libraries, and runs on the processor too"
         )
     elif best.build.cuda and not wants_cuda(replace(demand, words=()), facts):
-        notes.append("no NVIDIA GPU was found here, so that it does not run on this machine")
+        notes.append("no NVIDIA GPU was found here, so it does not run on this machine")
     if not best.fit.certain:
         notes.append("the tables do not say whether this torch has code for the GPU")
     if not best.fit.whole:

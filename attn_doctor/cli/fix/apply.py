@@ -62,7 +62,8 @@ def show_and_apply(
     seen = installed(facts.python.site_packages or ())
     if not apply or not (plan.steps or plan.without):
         return show_plan(plan, diagnosis, json=json)
-    why = obstacle_to(plan, facts.python.path or "")
+    singly = "Nothing was changed. Fix one rule at a time: `attn-doctor fix RULE`."
+    why = obstacle_to(plan, facts.python.path or "", singly)
     if not why and not yes and (json or not sys.stdin.isatty()):
         why = "Nothing was changed. To apply the plan, run the same command with --yes."
     if why:
@@ -119,8 +120,11 @@ def _code(plan: Plan, applied: Applied, named: Sequence[str]) -> int:
     return 0 if applied.ok and not remaining else 1
 
 
-def obstacle_to(plan: Plan, python: str) -> str:
-    """Why the plan is not applied, whatever the user answers; empty if it can be."""
+def obstacle_to(plan: Plan, python: str, misfit: str) -> str:
+    """Why the plan is not applied, whatever the user answers; empty if it can be.
+
+    `misfit`: the answer where the steps do not fit together, or nothing could say that they do.
+    """
     if not plan.ready:
         return "Nothing was changed: attn-doctor can apply none of these steps itself."
     for run in runs(os.environ):
@@ -131,9 +135,7 @@ def obstacle_to(plan: Plan, python: str) -> str:
                 f" `attn-doctor fix undo {run.id}` undoes it,"
                 f" `attn-doctor fix forget {run.id}` keeps its changes."
             )
-    if plan.together:
-        return "Nothing was changed: name the RULE to begin with."
-    return ""
+    return misfit if plan.together else ""
 
 
 def agreed(question: str) -> bool:

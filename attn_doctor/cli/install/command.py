@@ -323,7 +323,8 @@ def _apply(
     seen = installed(facts.python.site_packages or ())
     if not result.as_json:
         _show(found, plan, facts)
-    why = obstacle_to(plan, python) if plan.steps else ""
+    unsure = "Nothing was changed: it is not known that these steps fit together."
+    why = obstacle_to(plan, python, unsure) if plan.steps else ""
     if plan.steps and not why and not yes and (result.as_json or not sys.stdin.isatty()):
         why = "Nothing was changed. To apply the plan, run the same command with --yes."
     if plan.steps and not why and not yes:

@@ -68,6 +68,8 @@ MODULES = {
     "sageattention": "sageattention",
     "flash_attn_4": "flash_attn.cute",
 }
+#: The same, with the module of a diffusers that has no dispatcher.
+OF_MODULES = (*MODULES.items(), ("diffusers", "diffusers.models.attention_processor"))
 #: Packages whose import fails if their extension does not load. The others continue without it.
 NEEDS_EXTENSION = ("torchvision", "torchaudio", "flash_attn")
 #: Backends, each with a statement that calls it.
@@ -136,6 +138,9 @@ class Result(NamedTuple):
     claims: int
     wrong: list[str]
     missed: int
+    statements: int = 0
+    """Packages and backends about which something is claimed, each counted once."""
+    wrong_statements: int = 0
     commands: tuple[Command, ...] = ()
     untried: str = ""
     """Why it was not compared; then nothing in it counts."""
@@ -283,18 +288,30 @@ def compare(name: str, root: Path) -> Result:
         facts = examine(LocalHost(), str(python), limit=60)
     except AttnDoctorError as error:
         starts = python.exists() and trial(python, [Claim("", True, "", "")])
-        return Result(name, 1, [f"not examined: {error}"] if starts else [], 0)
+        wrong = [f"not examined: {error}"] if starts else []
+        return Result(name, 1, wrong, 0, 1, len(wrong))
     asked = list(claims(facts))
     truth = trial(python, asked)
-    wrong = []
+    wrong = {}
     missed = 0
     for one in asked:
         seen = truth.get(one.name, "the trial ended before it")
         if one.works == bool(seen):
             missed += one.works
             said = one.why or "that it works"
-            wrong.append(f"{one.name}: claimed {said}; seen {seen or 'works'}")
-    return Result(name, len(asked), wrong, missed)
+            wrong[one.name] = f"{one.name}: claimed {said}; seen {seen or 'works'}"
+    statements = {_about(one.name) for one in asked}
+    about = {_about(one) for one in wrong}
+    return Result(name, len(asked), list(wrong.values()), missed, len(statements), len(about))
+
+
+def _about(name: str) -> str:
+    """Return the package or backend that a claim is about."""
+    if name.startswith("import "):
+        return next(field for field, module in OF_MODULES if name == f"import {module}")
+    if name.startswith("load "):
+        return name.split()[1].replace("-", "_")
+    return name.removeprefix("metadata of ").partition(" for ")[0]
 
 
 # What attn-doctor prints
@@ -1161,6 +1178,62 @@ def _prefix(*arguments: str) -> Callable[[Path], bool]:
     return apply
 
 
+def _flash_of(library: str, requirement: str = "") -> Callable[[Path], bool]:
+    """A substitute for flash-attn that needs a library, or a package that is not there."""
+
+    def apply(root: Path) -> bool:
+        stub = ["g++", "-shared", f"-Wl,-soname,{library}", "-x", "c++", os.devnull]
+        subprocess.run([*stub, "-o", root / library], check=True)
+        _flash("", "", "", f"-l:{library}").apply(root)
+        (root / library).unlink()
+        if requirement:
+            metadata = site(root) / "flash_attn-2.8.3.dist-info" / "METADATA"
+            metadata.write_text(metadata.read_text() + f"Requires-Dist: {requirement}\n")
+            code = f"import {requirement}, torch, flash_attn_2_cuda\n"
+            (site(root) / "flash_attn" / "__init__.py").write_text(code)
+        return True
+
+    return apply
+
+
+def _without_module(name: str) -> Callable[[Path], bool]:
+    """Remove a compiled module of Python itself, which a Python built without a library lacks."""
+
+    def apply(root: Path) -> bool:
+        if (root / "pyvenv.cfg").exists():
+            return False
+        found = list(site(root).parent.glob(f"lib-dynload/{name}.*.so"))
+        for path in found:
+            path.unlink()
+        return bool(found)
+
+    return apply
+
+
+def _leftovers(root: Path) -> bool:
+    """Leave beside torch what pip leaves of an older one that it could not delete."""
+    shutil.copytree(site(root) / "torch" / "optim", site(root) / "~orch" / "optim")
+    info = next(site(root).glob("torch-[0-9]*.dist-info"))
+    shutil.copytree(info, site(root) / "~orch-2.1.0.dist-info")
+    return True
+
+
+def _one_file_of(what: str, file: str) -> Callable[[Path], bool]:
+    """Replace one file of a package by that of another release."""
+
+    def apply(root: Path) -> bool:
+        target = site(root) / file
+        if not target.exists():
+            return False
+        _target(what)(root)
+        target.unlink()
+        shutil.copy(root / "other" / file, target)
+        shutil.rmtree(root / "other")
+        return True
+
+    return apply
+
+
 BREAKAGES = (
     Breakage("as installed", lambda _: True),
     Breakage("moved", _elsewhere),
@@ -1830,6 +1903,204 @@ BREAKAGES = (
         _replaced("numpy-*.dist-info/METADATA", b"", b"\xef\xbb\xbf", "").apply,
     ),
     Breakage("usercustomize.py that raises", _in_site("usercustomize.py", b"raise KeyError(1)\n")),
+    # Listed on 28 November 2026
+    *(
+        _install("--no-deps", what)
+        for what in (
+            "xformers==0.0.28.post2",
+            "xformers==0.0.30",
+            "xformers==0.0.33",
+            "torchvision==0.18.1",
+            "torchvision==0.22.1",
+            "torchvision==0.25.0",
+            "torchvision==0.27.1",
+            "torchaudio==2.6.0",
+            "torchaudio==2.10.0",
+            "transformers==4.49.0",
+            "transformers==4.53.3",
+            "transformers==5.10.2",
+            "diffusers==0.34.0",
+            "diffusers==0.40.0",
+            "peft==0.9.0",
+            "peft==0.18.1",
+            "torchao==0.10.0",
+            "torchao==0.12.0",
+            "torchao==0.16.0",
+            "bitsandbytes==0.46.1",
+            "accelerate==1.3.0",
+            "kernels==0.12.3",
+            "triton==3.3.1",
+            "triton==3.7.1",
+            "huggingface_hub==0.29.3",
+            "huggingface_hub==1.10.2",
+            "tokenizers==0.20.3",
+            "timm==0.6.13",
+            "numpy==2.0.2",
+            "nvidia-cudnn-cu12==9.5.1.17",
+            "nvidia-nccl-cu13==2.27.7",
+        )
+    ),
+    *(
+        _install(*what.split())
+        for what in (
+            "torch==2.6.0",
+            "torch==2.12.0",
+            "transformers==4.48.3",
+            "-U sentence-transformers timm",
+            "-U optimum-quanto diffusers",
+        )
+    ),
+    *(
+        Breakage(f"{name} uninstalled, list 4", _uninstalled(name))
+        for name in (
+            "nvidia-curand-cu12",
+            "nvidia-cufft-cu12",
+            "nvidia-cusolver-cu12",
+            "nvidia-cusolver",
+            "nvidia-cuda-nvrtc",
+            "nvidia-nccl-cu12",
+            "cuda-pathfinder",
+            "torchaudio",
+            "safetensors",
+        )
+    ),
+    *map(
+        _removed,
+        (
+            "torch/optim",
+            "torch/_refs",
+            "torch/jit",
+            "torch/_subclasses",
+            "transformers/integrations",
+            "transformers/models/auto",
+            "accelerate/hooks.py",
+            "xformers/ops",
+            "triton/language",
+            "nvidia/cuda_runtime",
+            "nvidia/cublas/lib/libcublasLt.so.12",
+            "diffusers/models/attention_processor.py",
+            "sympy/core",
+            "huggingface_hub/utils",
+            "torchvision/ops",
+            "tqdm",
+        ),
+    ),
+    *(
+        _cut(name, part, how)
+        for name, part, how in (
+            ("torch/lib/libtorch.so", 0, "empty"),
+            ("torch/_C.*.so", 0.5, "cut in half"),
+            ("torchvision/__init__.py", 0, "empty"),
+            ("torch/_meta_registrations.py", 0.5, "cut in half"),
+            ("diffusers/utils/import_utils.py", 0.7, "cut short"),
+            ("torchao/__init__.py", 0.5, "cut in half"),
+            ("sageattention/__init__.py", 0, "empty"),
+            ("accelerate/utils/imports.py", 0.5, "cut in half"),
+            ("triton/_C/libtriton.so", 0, "empty"),
+            ("peft/__init__.py", 0.5, "cut in half"),
+        )
+    ),
+    *(
+        _metadata_as(name, what, data)
+        for name, what, data in (
+            ("torch", "half", None),
+            ("torch", "without a version", None),
+            ("torchvision", "binary", bytes(range(256)) * 8),
+            ("peft", "missing", None),
+            ("diffusers", "a loop", None),
+            ("safetensors", "empty", b""),
+            ("triton", "missing", None),
+            ("tokenizers", "UTF-16", "Name: tokenizers\nVersion: 0.22.1\n".encode("utf-16")),
+        )
+    ),
+    *(
+        Breakage(f"metadata of {name} {version} too", _another_metadata(name, version))
+        for name, version in (("transformers", "5.99.0"), ("torch", "2.99.0"), ("tqdm", "4.1.0"))
+    ),
+    *(
+        Breakage(f"another version in metadata of {name}", _versions_differ(name, version))
+        for name, version in (
+            ("diffusers", "0.20.0"),
+            ("transformers", "3.0.0"),
+            ("triton", "2.0.0"),
+            ("numpy", "1.16.0"),
+            ("huggingface_hub", "0.10.0"),
+        )
+    ),
+    *map(
+        _overlaid,
+        (
+            "transformers==4.50.3",
+            "torchvision==0.21.0",
+            "kernels==0.6.2",
+            "timm==0.9.16",
+            "safetensors==0.4.3",
+        ),
+    ),
+    *(
+        Breakage(
+            f"{name}.py in PYTHONPATH, list 4", _stray(name), (("PYTHONPATH", "{root}/scripts"),)
+        )
+        for name in (
+            "typing_extensions",
+            "safetensors",
+            "secrets",
+            "statistics",
+            "attention",
+            "peft",
+            "bitsandbytes",
+            "yaml",
+        )
+    ),
+    Breakage(
+        "another transformers in PYTHONPATH",
+        _target("transformers==4.51.3"),
+        (("PYTHONPATH", "{root}/other"),),
+    ),
+    Breakage(
+        "libraries of another torch in LD_LIBRARY_PATH",
+        _target("torch==2.5.1"),
+        (("LD_LIBRARY_PATH", "{root}/other/torch/lib"),),
+    ),
+    *(
+        Breakage(name, lambda _: True, (variable,))
+        for name, variable in (
+            ("PYTORCH_CUDA_ALLOC_CONF of an unknown option", ("PYTORCH_CUDA_ALLOC_CONF", "fast:1")),
+            ("DIFFUSERS_ATTN_BACKEND=flash", ("DIFFUSERS_ATTN_BACKEND", "flash")),
+            ("HF_HUB_OFFLINE=1", ("HF_HUB_OFFLINE", "1")),
+            ("PYTHONSAFEPATH and PYTHONNOUSERSITE", ("PYTHONSAFEPATH", "1")),
+            ("OMP_NUM_THREADS of a word", ("OMP_NUM_THREADS", "many")),
+            ("PYTHONWARNINGS=error", ("PYTHONWARNINGS", "error")),
+        )
+    ),
+    Breakage("flash-attn for CUDA 12", _flash_of("libcudart.so.12")),
+    Breakage("flash-attn for CUDA 13", _flash_of("libcudart.so.13")),
+    Breakage("flash-attn without its einops", _flash_of("libm.so.6", "einops")),
+    *(
+        Breakage(f"Python without {name}", _without_module(name))
+        for name in ("_lzma", "_ctypes", "_bz2", "_sqlite3")
+    ),
+    Breakage("pip's leftovers of an older torch", _leftovers),
+    Breakage(
+        "one file of another transformers",
+        _one_file_of("transformers==4.45.2", "transformers/modeling_utils.py"),
+    ),
+    Breakage(
+        "one file of another diffusers",
+        _one_file_of("diffusers==0.29.2", "diffusers/utils/__init__.py"),
+    ),
+    Breakage("pyvenv.cfg empty", _edited("pyvenv.cfg", "(?s).*", "")),
+    Breakage(
+        "METADATA of diffusers with a requirement cut short",
+        _replaced(
+            "diffusers-*.dist-info/METADATA",
+            b"Requires-Dist: filelock",
+            b"Requires-Dist: filelock (>=3",
+            "",
+        ).apply,
+    ),
+    Breakage("transformers as a link to nothing", _dangling("transformers")),
+    Breakage("triton as a link to nothing", _dangling("triton")),
 )
 
 
@@ -1876,6 +2147,9 @@ def main() -> int:
     unreachable = sum(one.unreachable for one in commands)
     worked = sum(not one.failure for one in commands)
     print(f"{len(results)} environments, {total} claims, {wrong} wrong, {missed} missed failures")
+    about = sum(one.statements for one in results)
+    wrong_about = sum(one.wrong_statements for one in results)
+    print(f"{about} statements about packages and backends, {wrong_about} wrong")
     print(f"{len(commands)} commands, {worked} worked, {unreachable} need an index out of reach")
     return 1 if wrong or worked + unreachable < len(commands) else 0
 
@@ -1985,7 +2259,12 @@ def _show(result: Result) -> None:
     if result.untried:
         print(f"{result.name}: not tried: {result.untried}", flush=True)
         return
-    print(f"{result.name}: {result.claims} claims, {len(result.wrong)} wrong", flush=True)
+    print(
+        f"{result.name}: {result.claims} claims, {len(result.wrong)} wrong, "
+        f"{result.missed} missed; "
+        f"{result.statements} statements, {result.wrong_statements} wrong",
+        flush=True,
+    )
     for one in result.wrong:
         print(f"    {one}", flush=True)
     for command in result.commands:

@@ -134,9 +134,8 @@ def _is_file(host: Host, folder: str, module: str) -> bool:
 def _failing(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> Iterator[Failing]:
     from attn_doctor.probes.installed.reach import Failing
 
-    if "sageattention" in fields and facts.triton.installed is False:
-        # Its metadata do not require Triton.
-        yield Failing("triton", "missing", "it is not installed")
+    if "sageattention" in fields and (said := _triton_error(facts)):
+        yield Failing("triton", "missing", said)
     for field, known in PACKAGES.items():
         package: Package = getattr(facts, field)
         if field in fields or not package.installed:
@@ -154,12 +153,22 @@ def _failing(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> I
             yield Failing(_module(host, site, one.path), "import", one.load_error)
 
 
+def _triton_error(facts: Facts) -> str:
+    """Return what metadata do not require: Triton for SageAttention, setuptools for Triton."""
+    if facts.triton.installed is False:
+        return "it is not installed"
+    missing = facts.triton.setuptools_missing
+    return "it imports setuptools, which is not installed" if missing else ""
+
+
 def _refused_flash(host: Host, facts: Facts) -> str:
     """Return that xformers refuses the installed flash-attn when it imports it; empty if not."""
     wanted, version = facts.xformers.flash_attn_range, facts.flash_attn.version
     own = "_C_flashattention" in (facts.xformers.extensions or ())
     ignored = host.environ.get("XFORMERS_IGNORE_FLASH_VERSION_CHECK") == "1"
-    if own or ignored or not wanted or not version or holds(version, wanted):
+    # Before 0.0.30 it catches its own error and takes torch's flash kernels.
+    caught = holds(facts.xformers.version or "", "<0.0.30")
+    if own or ignored or caught or not wanted or not version or holds(version, wanted):
         return ""
     return f"it requires flash-attn{wanted}, and {version} is installed"
 

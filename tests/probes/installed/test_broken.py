@@ -113,6 +113,35 @@ def test_what_stops_the_operators_of_xformers() -> None:
         assert bool(found.load_error) is fails
 
 
+@pytest.mark.parametrize(("version", "stops"), [("0.0.31", True), ("0.0.29.post3", False)])
+def test_a_flash_attn_that_xformers_refuses(version: str, stops: bool) -> None:
+    """Before 0.0.30 it catches its own refusal."""
+    host, site = environment(
+        distribution(
+            "xformers",
+            version,
+            files=("xformers/__init__.py", "xformers/ops/fmha/flash.py"),
+            texts={
+                "xformers/ops/__init__.py": "from . import fmha",
+                "xformers/ops/fmha/__init__.py": "from . import flash",
+            },
+        ),
+    )
+    facts = Facts(
+        xformers=Package(
+            installed=True,
+            version=version,
+            path=f"{SITE}/xformers",
+            import_error="",
+            extensions=("_C",),
+            flash_attn_range=">=2.7.1,<2.7.3",
+        ),
+        flash_attn=Package(installed=True, version="2.8.3", import_error=""),
+    )
+    found = with_broken_imports(host, site, facts).xformers
+    assert bool(found.load_error) is stops
+
+
 def test_a_module_that_does_not_load_stops_what_imports_it() -> None:
     assert examined(GUARDED, "0.0.32").import_error == (
         "xformers/ops/fmha/flash3.py imports xformers.flash_attn_3._C, which fails: "
@@ -217,8 +246,16 @@ def test_flash_attn_is_imported_where_torch_has_a_gpu(
     assert (bool(found.import_error), bool(found.import_doubt)) == (error, doubt)
 
 
-@pytest.mark.parametrize(("triton", "fails"), [(False, True), (True, False), (None, False)])
-def test_sageattention_without_triton(triton: bool | None, fails: bool) -> None:
+@pytest.mark.parametrize(
+    ("triton", "fails"),
+    [
+        (Triton(installed=False), "not installed"),
+        (Triton(installed=True), ""),
+        (Triton(), ""),
+        (Triton(installed=True, setuptools_missing=True), "imports setuptools"),
+    ],
+)
+def test_sageattention_without_triton(triton: Triton, fails: str) -> None:
     host, site = environment(
         distribution(
             "sageattention",
@@ -231,11 +268,10 @@ def test_sageattention_without_triton(triton: bool | None, fails: bool) -> None:
         ),
     )
     package = Package(installed=True, path=f"{SITE}/sageattention", import_error="")
-    facts = Facts(sageattention=package, triton=Triton(installed=triton))
+    facts = Facts(sageattention=package, triton=triton)
     found = with_broken_imports(host, site, facts).sageattention.import_error
-    assert found == (
-        "sageattention/quant.py imports triton, which fails: it is not installed" if fails else ""
-    )
+    assert fails in (found or "")
+    assert bool(found) == bool(fails)
 
 
 def test_imports_that_cannot_be_followed_are_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,7 +197,7 @@ class Linking:
                 pending += [place] * bool(follow and not name.startswith(_GLIBC))
         # The loader takes a library that was loaded before for another one.
         missing = [name for name in absent if name not in loaded]
-        loaded |= self._second_try(missing)
+        loaded |= self._second_try(missing) | loaded
         missing = [name for name in missing if name not in loaded]
         own = [name for name in missing if name.startswith(_TORCH_OWN)]
         self.torch_faults += [f"torch/lib lacks {name}" for name in own]
@@ -223,16 +223,26 @@ class Linking:
         """Return the libraries that torch opens by their paths once its first library failed.
 
         `_load_global_deps` catches the error, and looks on the whole import path for the wheels.
-        They bring what lies beside them.
+        They bring what they need: libcusparse brings libnvJitLink.
         """
         init = self._host.join(self._host.parent(self._torch), "__init__.py")
         if not missing or not self._host.try_grep(init, '"libcudart.so.*[0-9]"'):
             return {}
-        return {
+        found = {
             name: self._host.join(folder, name)
             for folder in reversed(self._wheel_folders())
             for name in {*missing}.intersection(self._list(folder))
         }
+        pending = [*found.values()]
+        while pending:
+            path = pending.pop(0)
+            binary = self.binary(path)
+            for name in binary.needed:
+                place = "" if name in found else self._find(name, path, binary)
+                if place:
+                    found[name] = place
+                    pending.append(place)
+        return found
 
     def _preloaded(self) -> Iterator[tuple[str, str]]:
         """Yield the libraries of wheels that torch opens by their paths, of any CUDA version.

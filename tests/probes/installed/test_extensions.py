@@ -197,6 +197,28 @@ def test_libraries_that_torch_opens_by_path_count(environment: Environment) -> N
     assert str(path) == found.path
 
 
+def test_what_the_wheels_bring_that_torch_opens_by_path(environment: Environment) -> None:
+    """Once its own libraries were not found; libcusparse names the folder of libnvJitLink."""
+    wheels = environment.site / "nvidia"
+    linker = wheels / "nvjitlink" / "lib" / "libnvJitLink.so.12"
+    library(linker, "int link() { return 0; }", "-Wl,-soname,libnvJitLink.so.12")
+    sparse = wheels / "cusparse" / "lib" / "libcusparse.so.12"
+    library(
+        sparse, "int sparse() { return 0; }", "-Wl,-soname,libcusparse.so.12",
+        "-Wl,--no-as-needed", str(linker), "-Wl,-rpath,$ORIGIN/../../nvjitlink/lib",
+    )  # fmt: skip
+    library(
+        environment.torch / "lib" / "libtorch_python.so", "int torch_python() { return 0; }",
+        f"-L{environment.torch / 'lib'}", "-Wl,--no-as-needed", "-lc10", str(sparse),
+        "-Wl,-rpath,$ORIGIN",
+    )  # fmt: skip
+    environment.extension("old", str(linker))
+    assert environment.read()[0][0].missing_libraries == ("libnvJitLink.so.12",)
+    (environment.torch / "__init__.py").write_text('libs = {"cuda_runtime": "libcudart.so.*[0-9]"}')
+    (found,), _ = environment.read()
+    assert (found.missing_libraries, found.loads) == ((), True)
+
+
 def test_a_library_too_old(environment: Environment, tmp_path: Path) -> None:
     script = tmp_path / "new.map"
     script.write_text("THING_1.2 { global: *; };\nTHING_1.10 { global: newer*; } THING_1.2;\n")

@@ -123,8 +123,11 @@ def _metadata_of_others(field: str, facts: Facts) -> str:
     """Return which version cannot be read from the metadata of a package, and why; or empty."""
     if field == "accelerate" and parts(facts.accelerate.version or "") < (1, 1):
         return ""
+    everything = field == "transformers" and _reads_all(facts.transformers.version or "")
     for one in facts.damaged_metadata or ():
         reason = one.reason or ""
+        if everything and reason.startswith(_RAISE):
+            return f"it reads {one.package}'s name from the metadata: {reason}"
         read = _READ if reason.startswith(_RAISE) else _COMPARED
         early = one.package in _DISPATCHED and parts(facts.diffusers.version or "") < (0, 35)
         names = read.get(field, ())
@@ -137,6 +140,14 @@ def _metadata_of_others(field: str, facts: Facts) -> str:
         if one.package in names and not early:
             return f"it reads {one.package}'s version from the metadata: {reason}"
     return ""
+
+
+def _reads_all(transformers: str) -> bool:
+    """Whether Transformers asks for the name of every distribution when it is imported.
+
+    Seen with 5.0.0 and 5.22.0. 5.23 asks where it needs a name, and 4.57 asks for none.
+    """
+    return (5,) <= parts(transformers) < (5, 23)
 
 
 def _kernels(facts: Facts) -> str:

@@ -43,10 +43,13 @@ def test_damaged_metadata_of_torch() -> None:
     [
         ("4.56.2", "METADATA is not text in UTF-8", True),
         ("4.56.2", "METADATA is missing", False),
+        ("5.0.0", "METADATA cannot be read: Too many levels", True),
+        ("5.22.0", "METADATA is not text in UTF-8", True),
+        ("5.22.0", "METADATA is missing", False),
         ("5.23.0", "METADATA is not text in UTF-8", False),
     ],
 )
-def test_more_versions_that_transformers_4_reads(version: str, reason: str, fails: bool) -> None:
+def test_more_metadata_that_transformers_reads(version: str, reason: str, fails: bool) -> None:
     damaged = DamagedMetadata(package="peft", reason=reason)
     said = transformers(damaged_metadata=(damaged,), transformers=replace(HERE, version=version))
     assert bool(said) is fails

@@ -18,8 +18,12 @@ from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.interpreter.shadowing import MODULES
 
-#: Further packages that the known ones import.
-_FURTHER = ("filelock", "packaging", "pillow", "pyyaml", "regex", "tokenizers", "typing-extensions")
+#: Further packages that the known ones import, or that huggingface-hub does.
+_FURTHER = (
+    "anyio", "certifi", "charset-normalizer", "filelock", "fsspec", "h11", "httpcore", "httpx",
+    "idna", "importlib-metadata", "packaging", "peft", "pillow", "pyyaml", "regex", "requests",
+    "tokenizers", "tqdm", "typing-extensions", "urllib3", "zipp",
+)  # fmt: skip
 #: Seconds for each package; a cold disk takes longer.
 SECONDS = 0.5
 #: Files of one package that are read because their size differs.

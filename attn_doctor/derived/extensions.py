@@ -17,6 +17,8 @@ _ORDER = ("no", "ptx", "yes")
 _TOO_SHORT = "it ends after "
 #: The index has releases 1 of SageAttention only.
 _SAGE_SOURCES = "git+https://github.com/thu-ml/SageAttention"
+#: The wheels of 2.8 for torch 2.6 that are named cxx11abiFALSE have the new C++ ABI all the same.
+_FLASH_OLD_ABI = "flash-attn==2.7.4.post1"
 
 
 def derived(facts: Facts, gaps: dict[str, str]) -> tuple[Extension, ...] | None:
@@ -90,11 +92,18 @@ def requirement(one: Extension, facts: Facts) -> str | None:
         return f"git+{package.source_url.removeprefix('git+')}"
     if one.package == "sageattention" and package.version[0] != "1" and _compiled_here(facts):
         return _SAGE_SOURCES
+    if one.package == "flash_attn" and package.version.startswith("2.8") and _old_abi(facts):
+        return _FLASH_OLD_ABI
     return f"{package.distribution}=={package.version.partition('+')[0]}"
 
 
 def _compiled_here(facts: Facts) -> bool:
     return facts.system.os == "linux" and facts.torch.build == "cuda"
+
+
+def _old_abi(facts: Facts) -> bool:
+    of_2_6 = parts(facts.torch.version or "")[:2] == (2, 6)
+    return of_2_6 and facts.torch.cxx11_abi is False and _compiled_here(facts)
 
 
 def load_error(one: Extension) -> str | None:

@@ -241,3 +241,24 @@ def test_sageattention_2_is_installed_from_its_sources(
         torch=Torch(build=build),
     )
     assert (found.extensions or ())[0].requirement == wanted
+
+
+@pytest.mark.parametrize(
+    ("version", "torch", "old_abi", "wanted"),
+    [
+        ("2.8.3", "2.6.0+cu124", True, "flash-attn==2.7.4.post1"),
+        ("2.8.3", "2.6.0+cu126", False, "flash-attn==2.8.3"),
+        ("2.8.3", "2.5.1+cu124", True, "flash-attn==2.8.3"),
+        ("2.7.3", "2.6.0+cu124", True, "flash-attn==2.7.3"),
+    ],
+)
+def test_flash_attn_for_torch_2_6_has_a_wheel_of_the_older_abi(
+    version: str, torch: str, old_abi: bool, wanted: str
+) -> None:
+    found = facts(
+        module(package="flash_attn"),
+        flash_attn=Package(installed=True, distribution="flash-attn", version=version),
+        system=System(os="linux"),
+        torch=Torch(build="cuda", version=torch, cxx11_abi=not old_abi),
+    )
+    assert (found.extensions or ())[0].requirement == wanted

@@ -120,10 +120,10 @@ def _code(plan: Plan, applied: Applied, named: Sequence[str]) -> int:
     return 0 if applied.ok and not remaining else 1
 
 
-def obstacle_to(plan: Plan, python: str, misfit: str) -> str:
+def obstacle_to(plan: Plan, python: str, unsure: str) -> str:
     """Why the plan is not applied, whatever the user answers; empty if it can be.
 
-    `misfit`: the answer where the steps do not fit together, or nothing could say that they do.
+    `unsure`: the answer where the steps do not fit together, or nothing could say that they do.
     """
     if not plan.ready:
         return "Nothing was changed: attn-doctor can apply none of these steps itself."
@@ -135,7 +135,7 @@ def obstacle_to(plan: Plan, python: str, misfit: str) -> str:
                 f" `attn-doctor fix undo {run.id}` undoes it,"
                 f" `attn-doctor fix forget {run.id}` keeps its changes."
             )
-    return misfit if plan.together else ""
+    return unsure if plan.together else ""
 
 
 def agreed(question: str) -> bool:

@@ -80,6 +80,7 @@ def _facts(
         chosen.answer.stdlib,
         chosen.answer.user_site in chosen.site_packages,
     )
+    site = replace(site, ctypes=chosen.answer.ctypes)
     _prepare_probes()
     from attn_doctor.probes import registry
 

@@ -136,6 +136,8 @@ class Site(Struct, frozen=True, kw_only=True):
     """Version of the examined interpreter, for the markers of requirements."""
     cache_tag: str = ""
     """Tag in the names of its compiled modules, such as `cpython-312`; empty if unknown."""
+    ctypes: bool = True
+    """It was built with `ctypes`."""
     pth_code: tuple[str, ...] = ()
     """`.pth` files with lines that Python would execute."""
     path_unread: tuple[str, ...] = ()

@@ -53,6 +53,7 @@ def describe() -> "dict[str, object]":
         "user_site": user,
         "user_site_enabled": user_enabled,
         "reads_pythonpath": not limited,
+        "ctypes": _has_ctypes(),
         "site_packages": _folders(sees_base, user if user_enabled else "") if with_site else [],
     }
 
@@ -107,6 +108,12 @@ def _paths(scheme: str = "") -> "dict[str, str]":
         except KeyError:  # a scheme with other variables
             pass
     return ask()
+
+
+def _has_ctypes() -> bool:
+    """Whether it was built with `_ctypes`, which is left out where libffi is missing."""
+    finders = [one for one in sys.meta_path if hasattr(one, "find_spec")]
+    return any(one.find_spec("_ctypes", None) is not None for one in finders)
 
 
 def _folders(sees_base: bool, user: str) -> "list[str]":

@@ -36,6 +36,7 @@ print(json.dumps({
     "stdlib": sysconfig.get_path("stdlib"),
     "soabi": sysconfig.get_config_var("SOABI") or "",
     "ext_suffix": sysconfig.get_config_var("EXT_SUFFIX"),
+    "ctypes": True,
 }))
 """
 Venv = Callable[..., Path]

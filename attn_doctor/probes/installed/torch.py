@@ -57,7 +57,8 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     imports = imports_of(host, site)
     plugin = _plugin(host, site, path)
     lost = plugin is not None and not site.module(host, plugin.module)
-    failure = imports.error("torch", "torch") or symbols
+    failure = "" if site.ctypes else "it imports ctypes, and this Python was built without it"
+    failure = failure or imports.error("torch", "torch") or symbols
     log = _unknown_log(host, site, path)
     if log and not failure:
         failure = f"TORCH_LOGS names {log}, which this torch does not know"

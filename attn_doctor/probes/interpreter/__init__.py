@@ -47,6 +47,7 @@ class Description(Struct, frozen=True, kw_only=True):
     reads_pythonpath: bool
     site_packages: tuple[str, ...]
     cache_tag: str = ""
+    ctypes: bool = True
 
 
 class _Failure(Struct, frozen=True, kw_only=True):

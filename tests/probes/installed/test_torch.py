@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from attn_doctor.facts import Torch
 from attn_doctor.host.local import LocalHost
@@ -190,6 +191,12 @@ def test_a_log_that_torch_does_not_know(asked: str, unknown: str) -> None:
     )
     assert found.unknown_log == unknown
     assert bool(found.import_error) is bool(unknown)
+
+
+def test_a_python_that_was_built_without_ctypes() -> None:
+    host, there = environment(package("2.13.0"))
+    found = torch.read(host, replace(there, ctypes=False), Gaps())["torch"]
+    assert found.import_error == "it imports ctypes, and this Python was built without it"
 
 
 def test_old_metadata_with_brackets() -> None:

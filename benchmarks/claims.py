@@ -80,7 +80,7 @@ CALLS = {
     "_native_efficient": "sdpa('EFFICIENT_ATTENTION')",
     "_native_cudnn": "sdpa('CUDNN_ATTENTION')",
     "flex": "__import__('torch.nn.attention.flex_attention', fromlist='x').flex_attention(q, q, q)",
-    "flash": "(__import__('flash_attn'), q * 1)[1]",
+    "flash": "__import__('flash_attn').flash_attn_func(q, q, q)",
     "sage": "__import__('sageattention').sageattn(q, q, q)",
 }
 #: What these statements use.
@@ -509,6 +509,22 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "flash_attn_2_cuda"};
 extern "C" { %s }
 extern "C" PyObject *PyInit_flash_attn_2_cuda() { %s; return PyModule_Create(&module); }
 """
+#: What others import from flash-attn 2.8.3, which refuses tensors of the CPU.
+FLASH_INIT = """
+__version__ = "2.8.3"
+from flash_attn.flash_attn_interface import flash_attn_func, flash_attn_varlen_func
+"""
+FLASH_INTERFACE = """
+import torch
+import flash_attn_2_cuda as flash_attn_gpu
+def flash_attn_func(q, *others, **named):
+    if not q.is_cuda:
+        raise RuntimeError("q must be on CUDA")
+    return q * 1
+flash_attn_varlen_func = _flash_attn_forward = _flash_attn_backward = flash_attn_func
+_flash_attn_varlen_forward = _flash_attn_varlen_backward = flash_attn_func
+_wrapped_flash_attn_forward = _wrapped_flash_attn_backward = flash_attn_func
+"""
 
 
 def _flash(what: str, declared: str, used: str, *options: str, tag: str = "") -> Breakage:
@@ -528,8 +544,8 @@ def _flash(what: str, declared: str, used: str, *options: str, tag: str = "") ->
         folder = site(root)
         package = folder / "flash_attn"
         package.mkdir()
-        (package / "__init__.py").write_text("import torch, flash_attn_2_cuda\n")
-        (package / "flash_attn_interface.py").write_text("")
+        (package / "__init__.py").write_text(FLASH_INIT)
+        (package / "flash_attn_interface.py").write_text(FLASH_INTERFACE)
         info = folder / "flash_attn-2.8.3.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(
@@ -556,6 +572,9 @@ def _flash(what: str, declared: str, used: str, *options: str, tag: str = "") ->
              *options],
             check=True,
         )  # fmt: skip
+        files = ("__init__.py", "flash_attn_interface.py")
+        listed = [target.name, *(f"flash_attn/{one}" for one in files), f"{info.name}/RECORD"]
+        (info / "RECORD").write_text("".join(f"{one},,\n" for one in listed))
         return True
 
     return Breakage(f"flash-attn {what}", apply)
@@ -1189,7 +1208,7 @@ def _flash_of(library: str, requirement: str = "") -> Callable[[Path], bool]:
         if requirement:
             metadata = site(root) / "flash_attn-2.8.3.dist-info" / "METADATA"
             metadata.write_text(metadata.read_text() + f"Requires-Dist: {requirement}\n")
-            code = f"import {requirement}, torch, flash_attn_2_cuda\n"
+            code = f"import {requirement}\n{FLASH_INIT}"
             (site(root) / "flash_attn" / "__init__.py").write_text(code)
         return True
 

@@ -11,7 +11,7 @@ def torchaudio_expected(facts: Facts, tables: Tables) -> str | None:
     if facts.torch.version is None:
         return None
     release = facts.torch.version.partition("+")[0]
-    last = str(tables["companions"]["torchaudio"]["last"])
+    last = str(tables["companions"]["torchaudio"]["pypi" if facts.torch.from_pypi else "last"])
     return f"=={release if parts(release) < parts(last) else last}"
 
 

@@ -385,12 +385,15 @@ def _cuda_check(
 ) -> str:
     """Return why torchaudio or torchvision stops its own import beside a torch of another CUDA.
 
-    torchaudio compares the major and minor version, torchvision only the major one. torchvision up
-    to 0.16 compares nothing if its operators do not load, as with another release of torch.
+    torchaudio before 2.11.1 compares the major and minor version, torchvision and later ones of
+    torchaudio only the major one. torchvision up to 0.16 compares nothing if its operators do not
+    load, as with another release of torch.
     """
     compared = _CUDA_PARTS.get(field, 0)
     if not compared or cuda is None:
         return ""
+    if field == "torchaudio" and holds(one.version, ">=2.11.1"):
+        compared = 1
     old = field == "torchvision" and holds(one.version, "<0.17")
     torch = site.distributions.get("torch")
     wanted = _requires_torch(host, site, headers, "")

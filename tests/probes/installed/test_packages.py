@@ -337,6 +337,8 @@ def test_metadata_that_cannot_be_read() -> None:
         ("torchaudio", "2.11.0+cu130", "13.2", "it is built for CUDA 13.0, torch for CUDA 13.2"),
         ("torchaudio", "2.11.0+cu130", "13.0", ""),
         ("torchaudio", "2.11.0+cpu", "13.0", ""),
+        ("torchaudio", "2.11.1+cu132", "13.0", ""),
+        ("torchaudio", "2.11.1+cu132", "12.6", "it is built for CUDA 13.2, torch for CUDA 12.6"),
         ("torchvision", "0.29.2+cu130", "13.2", ""),
         ("torchvision", "0.21.0+cu124", "13.2", "it is built for CUDA 12.4, torch for CUDA 13.2"),
     ],

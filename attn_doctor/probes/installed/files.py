@@ -3,12 +3,14 @@
 Their RECORD lists them.
 
 Only packages that attention needs are looked at, and of these only what an import may execute. A
-source of another size counts only if it is empty, ends within a line, or cannot be Python: people
-edit installed files. Without a RECORD only `__init__.py` is looked for.
+source of another size counts only if it is empty, ends within a line, cannot be Python, or imports
+a name of its own package that is not there: people edit installed files. Without a RECORD only
+`__init__.py` is looked for.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -206,4 +208,42 @@ def _damage(host: Host, path: str, shorter: bool) -> str:
         return "not text"
     if any(line.startswith(_CONFLICT) for line in text.splitlines()):
         return "with a conflict of Git"
-    return "cut short" if shorter and not text.endswith("\n") else ""
+    if shorter and not text.endswith("\n"):
+        return "cut short"
+    return "with an import of what is not there" if _imports_nothing(host, path, text) else ""
+
+
+#: from ..utils import (deprecate, logging)
+_IMPORT = re.compile(r"(?m)^from (\.+)([\w.]*) import (\([^)]*\)|[^\n(]+)")
+#: What lets a module have names that its text does not have.
+_DYNAMIC = ("__getattr__", "_LazyModule", "import *", "globals()")
+
+
+def _imports_nothing(host: Host, path: str, text: str) -> bool:
+    """Whether a module imports from its package what this does not have, as another release does.
+
+    Looked at are the statements at the left margin.
+    """
+    for dots, module, names in _IMPORT.findall(text):
+        folder = host.parent(path)
+        for _ in dots[1:]:
+            folder = host.parent(folder)
+        target = host.join(folder, *filter(None, module.split(".")))
+        package = host.join(target, "__init__.py")
+        source = next(filter(host.is_file, (package, f"{target}.py")), "")
+        if not source:
+            return not host.is_dir(target) and not _compiled(host, target)
+        there = host.try_read(source, 1 << 20)
+        if any(one in there for one in _DYNAMIC):
+            continue
+        wanted = re.findall(r"(\w+)(?:\s+as\s+\w+)?", re.sub(r"#[^\n]*", "", names))
+        beside = {one.partition(".")[0] for one in host.try_list(target)}
+        if any(one not in beside and not re.search(rf"\b{one}\b", there) for one in wanted):
+            return True
+    return False
+
+
+def _compiled(host: Host, module: str) -> bool:
+    """Whether a module is an extension."""
+    name = module.rpartition("/")[2].rpartition("\\")[2]
+    return any(one.startswith(f"{name}.") for one in host.try_list(host.parent(module)))

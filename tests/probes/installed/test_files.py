@@ -155,6 +155,33 @@ def test_a_source_that_cannot_be_python(site: Path, text: bytes, reason: str) ->
     assert not imports(site)
 
 
+@pytest.mark.parametrize(
+    ("statement", "damaged"),
+    [
+        ("from .other import (\n    one,  # a comment\n    two as three,\n)", False),
+        ("from . import other", False),
+        ("from ..models import part, other", False),
+        ("from .other import four", True),
+        ("from .gone import one", True),
+        ("from ..models import gone", True),
+        ("try:\n    from .gone import one\nexcept ImportError:\n    pass", False),
+        ("from .compiled import any_name", False),
+        ("from .dynamic import any_name", False),
+    ],
+)
+def test_a_source_of_another_release(site: Path, statement: str, damaged: bool) -> None:
+    models = site / "diffusers/models"
+    (models / "other.py").write_text("one = two = 1\n")
+    (models / "dynamic.py").write_text("def __getattr__(name):\n    return 1\n")
+    (models / "compiled.abi3.so").write_text("")
+    path = models / "part.py"
+    path.write_text(f"{path.read_text()}{statement}\n")
+    reason = "with an import of what is not there"
+    assert found(site) == ([("diffusers/models/part.py", reason, 1)] if damaged else [])
+    if "compiled" not in statement:
+        assert imports(site) is not damaged
+
+
 def test_an_edited_source_is_not_damaged(site: Path) -> None:
     path = site / "diffusers/models/part.py"
     path.write_text(path.read_text() + "third = 3")

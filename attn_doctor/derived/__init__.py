@@ -48,8 +48,7 @@ def derive(facts: Facts, tables: Tables) -> Facts:
     gpus = _gpus(facts, tables, gaps)
     torch = msgspec.structs.replace(facts.torch, gpu_code=_torch_gpu_code(gpus))
     if torch.installed and not torch.import_error:
-        doubtful = _damaged_import("torch", "torch", facts, gaps)
-        torch = msgspec.structs.replace(torch, **doubtful)
+        torch = msgspec.structs.replace(torch, **_torch_import(facts, gaps))
     facts = msgspec.structs.replace(
         facts,
         torch=torch,
@@ -208,6 +207,15 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
         values["index"] = backend_wheels.xformers_index(facts, tables)
         values["accepts_flash_attn"] = _known(accepts, "xformers.accepts_flash_attn", gaps)
     return msgspec.structs.replace(package, **values)
+
+
+def _torch_import(facts: Facts, gaps: dict[str, str]) -> dict[str, Any]:
+    """Return the facts of torch's import that other packages change."""
+    from attn_doctor.derived import import_errors
+
+    if facts.torch.import_error == "" and (error := import_errors.of_torch(facts)):
+        return {"import_error": error}
+    return _damaged_import("torch", "torch", facts, gaps)
 
 
 def _damaged_import(

@@ -42,6 +42,9 @@ _READ = {
 _READ_BY_4 = ("bitsandbytes", "peft", "torchaudio", "torchvision")
 #: How metadata are described that raise an error where they are read; others have no version.
 _RAISE = ("METADATA cannot be read", "METADATA is not text")
+#: Releases of torch that stop with metadata of Triton without a version. Seen with 2.13.0, 2.14.0
+#: and 2.14.1, and not with 2.12.0 and 2.15.0.
+_READ_TRITON = ((2, 13), (2, 14))
 #: Packages that a framework imports only where they are used.
 _OWN = ("einops", "kernels", "sageattention", "sageattn3", "torchao", "triton", "xformers")
 #: Packages that everything imports with torch.
@@ -66,6 +69,7 @@ def incomplete(distribution: str | None, facts: Facts) -> str:
     framework = distribution in (*_READ_METADATA, "kernels")
     for one in facts.incomplete_packages or ():
         concerned = one.package in (distribution, *_WITH_TORCH)
+        concerned |= (distribution, one.package) == ("sageattention", "triton")
         # What is left are requirements of the frameworks, such as huggingface_hub.
         if concerned or (framework and one.package not in _OWN):
             return f"{one.file} is {one.reason}"
@@ -77,7 +81,11 @@ def because_of_others(field: str, facts: Facts, tables: Tables) -> str:
     package: Package = getattr(facts, field)
     if facts.torch.installed is False and field in _IMPORT_TORCH:
         return "torch is not installed"
-    if field in _READ_METADATA and (fault := _torch_metadata(facts)):
+    if (
+        field in _READ_METADATA
+        and (fault := _torch_metadata(facts))
+        and _stops(field, fault, facts)
+    ):
         return f"it reads torch's version from the metadata: {fault}"
     if field == "torchvision" and (fault := _through_onnx(facts)):
         return fault
@@ -104,6 +112,28 @@ def _torch_metadata(facts: Facts) -> str:
     damaged = (one.reason for one in facts.damaged_metadata or () if one.package == "torch")
     lacks = "no metadata" in (facts.torch.installation_error or "").split(", ")
     return next(damaged, None) or ("torch has none" if lacks else "")
+
+
+def _stops(field: str, fault: str, facts: Facts) -> bool:
+    """Whether a fault of torch's metadata stops an import.
+
+    Diffusers before 0.35 compares no version of torch there: 0.31.0, 0.33.0 and 0.34.0 were
+    imported without one. Metadata that raise an error stop them too.
+    """
+    old = field == "diffusers" and parts(facts.diffusers.version or "1") < (0, 35)
+    return not old or fault.startswith(_RAISE)
+
+
+def of_torch(facts: Facts) -> str:
+    """Return why torch 2.13 and 2.14 for CUDA fail: they read Triton's version when imported.
+
+    2.12 does not read it then, and 2.15 catches the error.
+    """
+    if facts.torch.build != "cuda" or parts(facts.torch.version or "")[:2] not in _READ_TRITON:
+        return ""
+    damaged = (one.reason for one in facts.damaged_metadata or () if one.package == "triton")
+    reason = next(damaged, "")
+    return f"it reads triton's version from the metadata: {reason}" if reason else ""
 
 
 def _through_onnx(facts: Facts) -> str:
@@ -153,12 +183,18 @@ def _reads_all(transformers: str) -> bool:
 def _kernels(facts: Facts) -> str:
     """Return why Transformers fails with kernels, which it imports since 5.13 if it accepts it.
 
-    Before, without an upper bound, it catches the error.
+    Before, without an upper bound, it catches the error. It then asks for kernels without naming a
+    version, which kernels refuses since 0.15: 5.0.0 to 5.12.0 were tried.
     """
     wanted, version = facts.transformers.kernels_range or "", facts.kernels.version
     error = facts.kernels.import_error
     taken = error and "<" in wanted and version is not None and satisfies(version, wanted)
-    return f"it imports kernels, which fails: {error}" if taken else ""
+    if taken:
+        return f"it imports kernels, which fails: {error}"
+    refused = error == "" and satisfies(version or "", ">=0.15")
+    if refused and (5,) <= parts(facts.transformers.version or "") < (5, 13):
+        return f"it names no version of a kernel, which kernels {version} wants"
+    return ""
 
 
 def _torchvision(facts: Facts) -> str:

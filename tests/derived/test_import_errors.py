@@ -91,6 +91,81 @@ def test_damaged_metadata_of_what_is_compared(package: str, reason: str, stopped
 
 
 @pytest.mark.parametrize(
+    ("version", "reason", "fails"),
+    [
+        ("0.34.0", "METADATA has no Version", False),
+        ("0.34.0", "METADATA is not text in UTF-8", True),
+        ("0.35.2", "METADATA has no Version", True),
+    ],
+)
+def test_damaged_metadata_of_torch_beside_an_older_diffusers(
+    version: str, reason: str, fails: bool
+) -> None:
+    facts = Facts(
+        torch=Torch(installed=True, version="2.6.0"),
+        diffusers=Package(installed=True, version=version, import_error=""),
+        damaged_metadata=(DamagedMetadata(package="torch", reason=reason),),
+    )
+    assert bool(derive(facts, library.tables()).diffusers.import_error) is fails
+
+
+@pytest.mark.parametrize(
+    ("version", "build", "fails"),
+    [
+        ("2.12.0", "cuda", False),
+        ("2.13.0", "cuda", True),
+        ("2.14.1", "cuda", True),
+        ("2.15.0", "cuda", False),
+        ("2.13.0", "cpu", False),
+    ],
+)
+def test_damaged_metadata_of_triton(version: str, build: str, fails: bool) -> None:
+    facts = Facts(
+        torch=Torch(installed=True, version=version, build=build, import_error=""),
+        damaged_metadata=(DamagedMetadata(package="triton", reason="METADATA is missing"),),
+    )
+    said = derive(facts, library.tables()).torch.import_error
+    expected = "it reads triton's version from the metadata: METADATA is missing"
+    assert said == (expected if fails else "")
+
+
+@pytest.mark.parametrize(
+    ("transformers", "kernels", "error", "fails"),
+    [
+        ("5.12.0", "0.15.2", "", True),
+        ("5.12.0", "0.14.1", "", False),
+        ("5.13.0", "0.15.2", "", False),
+        ("4.57.6", "0.15.2", "", False),
+        ("5.12.0", "0.15.2", "it imports x, which is not installed", False),
+    ],
+)
+def test_kernels_that_want_a_version(
+    transformers: str, kernels: str, error: str, fails: bool
+) -> None:
+    """Transformers catches the error of a kernels that cannot be imported."""
+    facts = Facts(
+        torch=Torch(installed=True, version="2.13.0"),
+        transformers=Package(installed=True, version=transformers, import_error=""),
+        kernels=Package(installed=True, version=kernels, import_error=error),
+    )
+    assert bool(derive(facts, library.tables()).transformers.import_error) is fails
+
+
+def test_a_damaged_triton_beside_sageattention() -> None:
+    damaged = IncompletePackage(package="triton", file="triton/_C/libtriton.so", reason="cut short")
+    facts = Facts(
+        torch=Torch(installed=True, version="2.13.0", import_error=""),
+        sageattention=Package(
+            installed=True, distribution="sageattention", version="1.0.6", import_error=""
+        ),
+        incomplete_packages=(damaged,),
+    )
+    found = derive(facts, library.tables())
+    assert found.sageattention.import_error is None
+    assert found.torch.import_error == ""
+
+
+@pytest.mark.parametrize(
     ("wanted", "fails"),
     [(">=0.16.0,<0.17.0", True), (">=0.17.2,<0.18.0", False), (">=0.10.2", False)],
 )

@@ -386,7 +386,12 @@ def test_kernels_beside_a_damaged_requirement() -> None:
 
 @pytest.mark.parametrize(
     ("torch", "version", "expected"),
-    [("2.4.1", "5.8.1", "<5.8"), ("2.4.1", "5.16.0", "<5.14"), ("2.5.1", "5.19.0", "<5.19")],
+    [
+        ("2.4.1", "5.8.1", "<5.8"),
+        ("2.4.1", "5.16.0", "<5.14"),
+        ("2.5.1", "5.19.0", "<5.19"),
+        ("2.0.1", "4.53.0", "<4.52"),
+    ],
 )
 def test_the_transformers_that_this_torch_can_import(
     torch: str, version: str, expected: str

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 from attn_doctor.derived import companions, extensions
 from attn_doctor.derived.releases import Tables, parts
 from attn_doctor.facts import Facts, Package
@@ -121,7 +124,16 @@ def _stops(field: str, fault: str, facts: Facts) -> bool:
     imported without one. Metadata that raise an error stop them too.
     """
     old = field == "diffusers" and parts(facts.diffusers.version or "1") < (0, 35)
-    return not old or fault.startswith(_RAISE)
+    return not old or _raises(fault)
+
+
+def _raises(reason: str) -> bool:
+    """Whether metadata raise an error where they are read.
+
+    Python takes a folder, and a file that this user may not read, for metadata without a version.
+    """
+    passed_over = (os.strerror(errno.EISDIR), os.strerror(errno.EACCES))
+    return reason.startswith(_RAISE) and not reason.endswith(passed_over)
 
 
 def of_torch(facts: Facts) -> str:
@@ -156,9 +168,9 @@ def _metadata_of_others(field: str, facts: Facts) -> str:
     everything = field == "transformers" and _reads_all(facts.transformers.version or "")
     for one in facts.damaged_metadata or ():
         reason = one.reason or ""
-        if everything and reason.startswith(_RAISE):
+        if everything and _raises(reason):
             return f"it reads {one.package}'s name from the metadata: {reason}"
-        read = _READ if reason.startswith(_RAISE) else _COMPARED
+        read = _READ if _raises(reason) else _COMPARED
         early = one.package in _DISPATCHED and parts(facts.diffusers.version or "") < (0, 35)
         names = read.get(field, ())
         if (

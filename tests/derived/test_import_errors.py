@@ -95,6 +95,7 @@ def test_damaged_metadata_of_what_is_compared(package: str, reason: str, stopped
     [
         ("0.34.0", "METADATA has no Version", False),
         ("0.34.0", "METADATA is not text in UTF-8", True),
+        ("0.34.0", "METADATA cannot be read: Is a directory", False),
         ("0.35.2", "METADATA has no Version", True),
     ],
 )

@@ -94,7 +94,11 @@ q = torch.randn(1, 2, 128, 64, device="%s", dtype=torch.bfloat16, requires_grad=
 """
 #: Tried in the environment's Python: lines of JSON, each a name and the error, empty for success.
 TRIAL = r"""
-import ctypes, json, os, sys
+import json, os, sys
+try:
+    import ctypes
+except ImportError:  # a Python that was built without it
+    ctypes = None
 def attempt(name, code):
     read, write = os.pipe()
     child = os.fork()
@@ -155,9 +159,12 @@ class Command(NamedTuple):
 
     @property
     def unreachable(self) -> bool:
-        """Whether it failed because this machine does not reach PyTorch's own index."""
-        return "download.pytorch.org" in self.text and bool(
-            re.search("Name or service not known|[Ff]ailed to (fetch|resolve|lookup)", self.failure)
+        """Whether it failed because this machine does not reach PyTorch's own index or GitHub."""
+        return bool(re.search(r"download\.pytorch\.org|github\.com", self.text)) and bool(
+            re.search(
+                "Name or service not known|dns error|[Ff]ailed to (fetch|resolve|lookup)",
+                self.failure,
+            )
         )
 
 
@@ -573,7 +580,8 @@ def _flash(what: str, declared: str, used: str, *options: str, tag: str = "") ->
             check=True,
         )  # fmt: skip
         files = ("__init__.py", "flash_attn_interface.py")
-        listed = [target.name, *(f"flash_attn/{one}" for one in files), f"{info.name}/RECORD"]
+        listed = [target.name, *(f"flash_attn/{one}" for one in files)]
+        listed += [f"{info.name}/METADATA", f"{info.name}/RECORD"]
         (info / "RECORD").write_text("".join(f"{one},,\n" for one in listed))
         return True
 

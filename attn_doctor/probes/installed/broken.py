@@ -138,7 +138,7 @@ def _failing(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> I
         yield Failing("triton", "missing", said)
     for field, known in PACKAGES.items():
         package: Package = getattr(facts, field)
-        if field in fields or not package.installed:
+        if not package.installed or (field in fields and not _tested(package)):
             continue
         if package.import_error:
             yield Failing(known.module, _raises(package.import_error), package.import_error)
@@ -151,6 +151,11 @@ def _failing(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> I
     for one in facts.extensions or ():
         if one.load_error and one.path and one.package not in _BY_LIBRARY:
             yield Failing(_module(host, site, one.path), "import", one.load_error)
+
+
+def _tested(package: Package) -> bool:
+    """Whether a package tests its requirements before all else, and one of them fails."""
+    return bool(package.import_error and package.import_error.startswith("it requires "))
 
 
 def _triton_error(facts: Facts) -> str:

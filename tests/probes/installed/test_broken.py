@@ -355,3 +355,34 @@ def test_names_that_a_package_takes_from_another_torch(text: str, error: str, wa
     fails = error and wanted == ">=2.6"
     assert found.torchao.import_error == (f"torchao/quantization.py {error}" if fails else "")
     assert bool(found.transformers.import_error) == bool(fails)
+
+
+@pytest.mark.parametrize(
+    ("error", "fails"),
+    [
+        ("it requires safetensors>=0.4.1, and none is installed", True),
+        # Only its module for attention fails, which Diffusers does not import.
+        ("transformers/modeling_utils.py imports safetensors, which is not installed", False),
+    ],
+)
+def test_a_framework_follows_another_that_fails_in_its_own_test(error: str, fails: bool) -> None:
+    host, site = environment(
+        distribution(
+            "diffusers",
+            "0.29.2",
+            files=("diffusers/__init__.py", "diffusers/models/__init__.py"),
+            texts={
+                "diffusers/models/attention_processor.py": "from .lora import LoRALinearLayer",
+                "diffusers/models/lora.py": "from ..utils import is_transformers_available\n"
+                "if is_transformers_available():\n    from transformers import CLIPTextModel",
+            },
+        ),
+        distribution("transformers", "4.42.4", files=("transformers/__init__.py",)),
+    )
+    facts = Facts(
+        diffusers=Package(installed=True, path=f"{SITE}/diffusers", import_error=""),
+        transformers=Package(installed=True, path=f"{SITE}/transformers", import_error=error),
+    )
+    found = with_broken_imports(host, site, facts).diffusers.import_error
+    said = f"diffusers/models/lora.py imports transformers, which fails: {error}"
+    assert found == (said if fails else "")

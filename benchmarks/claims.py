@@ -295,11 +295,11 @@ def compare(name: str, root: Path) -> Result:
         facts = examine(LocalHost(), str(python), limit=60)
     except AttnDoctorError as error:
         starts = python.exists() and trial(python, [Claim("", True, "", "")])
-        wrong = [f"not examined: {error}"] if starts else []
-        return Result(name, 1, wrong, 0, 1, len(wrong))
+        refused = [f"not examined: {error}"] if starts else []
+        return Result(name, 1, refused, 0, 1, len(refused))
     asked = list(claims(facts))
     truth = trial(python, asked)
-    wrong = {}
+    wrong: dict[str, str] = {}
     missed = 0
     for one in asked:
         seen = truth.get(one.name, "the trial ended before it")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 from msgspec.structs import replace
 
@@ -120,7 +122,9 @@ def test_damaged_metadata_of_torch_beside_an_older_diffusers(
         ("2.13.0", "cpu", False),
     ],
 )
-def test_damaged_metadata_of_triton(version: str, build: str, fails: bool) -> None:
+def test_damaged_metadata_of_triton(
+    version: str, build: Literal["cuda", "cpu"], fails: bool
+) -> None:
     facts = Facts(
         torch=Torch(installed=True, version=version, build=build, import_error=""),
         damaged_metadata=(DamagedMetadata(package="triton", reason="METADATA is missing"),),

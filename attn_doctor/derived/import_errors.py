@@ -84,13 +84,7 @@ def because_of_others(field: str, facts: Facts, tables: Tables) -> str:
     package: Package = getattr(facts, field)
     if facts.torch.installed is False and field in _IMPORT_TORCH:
         return "torch is not installed"
-    if (
-        field in _READ_METADATA
-        and (fault := _torch_metadata(facts))
-        and _stops(field, fault, facts)
-    ):
-        return f"it reads torch's version from the metadata: {fault}"
-    if field == "torchvision" and (fault := _through_onnx(facts)):
+    if fault := _without_version_of_torch(field, facts):
         return fault
     if fault := _metadata_of_others(field, facts):
         return fault
@@ -106,6 +100,15 @@ def because_of_others(field: str, facts: Facts, tables: Tables) -> str:
     if package.imports_torchvision and (fault := _torchvision(facts)):
         return f"it imports torchvision, which fails: {fault}"
     return ""
+
+
+def _without_version_of_torch(field: str, facts: Facts) -> str:
+    """Return why an import fails that reads torch's version from damaged metadata."""
+    fault = _torch_metadata(facts)
+    reads = field in _READ_METADATA and _stops(field, fault, facts)
+    if fault and (reads or (field == "torchao" and _compares_torch(facts))):
+        return f"it reads torch's version from the metadata: {fault}"
+    return _through_onnx(facts) if field in ("torchvision", "diffusers") else ""
 
 
 def _torch_metadata(facts: Facts) -> str:
@@ -148,10 +151,19 @@ def of_torch(facts: Facts) -> str:
     return f"it reads triton's version from the metadata: {reason}" if reason else ""
 
 
-def _through_onnx(facts: Facts) -> str:
-    """Return why torchvision fails with torch 2.1 and 2.2, whose torch.onnx imports Transformers.
+def _compares_torch(facts: Facts) -> bool:
+    """Whether torchao compares the version in torch's metadata when it is imported.
 
-    They catch only ImportError. Seen with torch 2.2.1; 2.3 imports it where it is used.
+    So do 0.7.0 (run), 0.11.0, 0.13.0 and 0.14.1 (`torchao/utils.py`); 0.15.0 does not.
+    """
+    return (0, 7) <= parts(facts.torchao.version or "") < (0, 15)
+
+
+def _through_onnx(facts: Facts) -> str:
+    """Return why an import fails with torch 2.1 and 2.2, whose torch.onnx imports Transformers.
+
+    They catch only ImportError. torchvision imports torch.onnx, and so does torch._dynamo, which
+    Diffusers imports. Seen with torch 2.2.1; 2.3 imports Transformers where it is used.
     """
     old = (2, 1) <= parts(facts.torch.version or "")[:2] < (2, 3)
     fault = _torch_metadata(facts) if old and facts.transformers.installed else ""

@@ -195,16 +195,31 @@ def test_deleted_metadata_of_torch(fault: str, said: bool) -> None:
     ("torch", "there", "fails"),
     [("2.2.1", True, True), ("2.2.1", False, False), ("2.3.1", True, False)],
 )
-def test_metadata_of_torch_stop_torchvision_through_onnx(
-    torch: str, there: bool, fails: bool
-) -> None:
+def test_metadata_of_torch_stop_what_imports_onnx(torch: str, there: bool, fails: bool) -> None:
     facts = Facts(
         torch=Torch(installed=True, version=torch),
         torchvision=Package(installed=True, version="0.17.1", import_error=""),
+        diffusers=Package(installed=True, version="0.31.0", import_error=""),
         transformers=Package(installed=there, import_error=""),
         damaged_metadata=(DamagedMetadata(package="torch", reason="METADATA has no Version"),),
     )
-    assert bool(derive(facts, library.tables()).torchvision.import_error) is fails
+    found = derive(facts, library.tables())
+    assert bool(found.torchvision.import_error) is fails
+    assert bool(found.diffusers.import_error) is fails
+
+
+@pytest.mark.parametrize(
+    ("version", "fails"), [("0.7.0", True), ("0.14.1", True), ("0.15.0", False), ("0.5.0", False)]
+)
+def test_torchao_compares_the_version_in_the_metadata_of_torch(version: str, fails: bool) -> None:
+    reason = "METADATA cannot be read: Too many levels of symbolic links"
+    facts = Facts(
+        torch=Torch(installed=True, version="2.9.1"),
+        torchao=Package(installed=True, version=version, import_error=""),
+        damaged_metadata=(DamagedMetadata(package="torch", reason=reason),),
+    )
+    said = derive(facts, library.tables()).torchao.import_error
+    assert said == (f"it reads torch's version from the metadata: {reason}" if fails else "")
 
 
 @pytest.mark.parametrize("release", [True, False])

@@ -198,13 +198,13 @@ def test_libraries_that_torch_opens_by_path_count(environment: Environment) -> N
 
 
 def test_what_the_wheels_bring_that_torch_opens_by_path(environment: Environment) -> None:
-    """Once its own libraries were not found; libcusparse names the folder of libnvJitLink."""
+    """Once its own libraries were not found. No system has libraries of these numbers."""
     wheels = environment.site / "nvidia"
-    linker = wheels / "nvjitlink" / "lib" / "libnvJitLink.so.12"
-    library(linker, "int link() { return 0; }", "-Wl,-soname,libnvJitLink.so.12")
-    sparse = wheels / "cusparse" / "lib" / "libcusparse.so.12"
+    linker = wheels / "nvjitlink" / "lib" / "libnvJitLink.so.99"
+    library(linker, "int link() { return 0; }", "-Wl,-soname,libnvJitLink.so.99")
+    sparse = wheels / "cusparse" / "lib" / "libcusparse.so.99"
     library(
-        sparse, "int sparse() { return 0; }", "-Wl,-soname,libcusparse.so.12",
+        sparse, "int sparse() { return 0; }", "-Wl,-soname,libcusparse.so.99",
         "-Wl,--no-as-needed", str(linker), "-Wl,-rpath,$ORIGIN/../../nvjitlink/lib",
     )  # fmt: skip
     library(
@@ -213,7 +213,7 @@ def test_what_the_wheels_bring_that_torch_opens_by_path(environment: Environment
         "-Wl,-rpath,$ORIGIN",
     )  # fmt: skip
     environment.extension("old", str(linker))
-    assert environment.read()[0][0].missing_libraries == ("libnvJitLink.so.12",)
+    assert environment.read()[0][0].missing_libraries == ("libnvJitLink.so.99",)
     (environment.torch / "__init__.py").write_text('libs = {"cuda_runtime": "libcudart.so.*[0-9]"}')
     (found,), _ = environment.read()
     assert (found.missing_libraries, found.loads) == ((), True)

@@ -59,6 +59,8 @@ class Source(NamedTuple):
     lines: tuple[int, ...] = ()
     """The last line of each part that is named, and of a single line that line."""
     single: tuple[int, ...] = ()
+    said: str = ""
+    """Words after the path, which may be in the file."""
     absent: str = ""
     gone: bool = False
     """The release is said not to have the file."""
@@ -75,7 +77,8 @@ def sources(claims: Iterable[tuple[str, str]]) -> Iterator[Source]:
             absent = (match["absent"] or "").strip('"`')
             version = Version(Version(match["version"]).public)
             place = (rule, match["package"], version, match["path"])
-            yield Source(*place, ends, single, absent, gone=match["gone"] is not None)
+            said = text[match.end("path") :].lstrip(":").strip().strip('"`')
+            yield Source(*place, ends, single, said, absent, gone=match["gone"] is not None)
 
 
 def fault(source: Source, text: str) -> str:
@@ -112,6 +115,11 @@ def faults(places: Iterable[Source]) -> Iterator[str]:
             wrong = missing if text is None else fault(place, text)
             if wrong:
                 yield f"{place.rule}: {package}=={version} {place.path}: {wrong}"
+
+
+def texts(package: str, version: Version, paths: set[str]) -> dict[str, str]:
+    """The text of each of these files of a release that a wheel has."""
+    return _texts(_wheels(package, version), paths)
 
 
 def _wheels(package: str, version: Version) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+from msgspec.structs import replace
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from typer.testing import CliRunner
@@ -314,6 +315,17 @@ def _xformers(one: Wanted, index: str, facts: Facts) -> Iterator[str]:
     yield f"no xformers{one.specifier} is listed"
 
 
+def _freed(facts: Facts, field: str) -> Facts:
+    """The facts without the imports that failed because they reach a package that is removed."""
+    packages = {one: getattr(facts, one) for one in PACKAGES}
+    freed = {
+        one: replace(package, import_error="")
+        for one, package in packages.items()
+        if f"{field}, which fails" in (package.import_error or "")
+    }
+    return replace(facts, **freed)
+
+
 def _after(call: PipCall, facts: Facts, answers: Answers) -> Facts | None:
     """The facts once the command ran, as far as tables and index tell; None if they do not."""
     words = []
@@ -330,6 +342,7 @@ def _after(call: PipCall, facts: Facts, answers: Answers) -> Facts | None:
             return None
         elif call.verb == "uninstall":
             words.append(f"{field}=absent")
+            facts = _freed(facts, field)
         elif version := taken(one, call, facts, answers)[0]:
             words.append(f"{field}={version}")
         else:

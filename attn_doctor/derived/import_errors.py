@@ -154,7 +154,7 @@ def of_torch(facts: Facts) -> str:
 def _compares_torch(facts: Facts) -> bool:
     """Whether torchao compares the version in torch's metadata when it is imported.
 
-    So do 0.7.0 (run), 0.11.0, 0.13.0 and 0.14.1 (`torchao/utils.py`); 0.15.0 does not.
+    So do 0.7.0 (run), 0.11.0, 0.13.0 and 0.14.1 (by their module `torchao.utils`), not 0.15.0.
     """
     return (0, 7) <= parts(facts.torchao.version or "") < (0, 15)
 

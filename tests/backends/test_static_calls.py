@@ -121,7 +121,9 @@ ROWS: tuple[tuple[dict[str, Any], str, AttentionCall, str], ...] = (
     # FlexAttention: pytorch #188322, #181645, slices on the CPU, blocks without a function
     (H213, "flex", call(mask="bool"), "except"),
     (H213, "flex", call(), "clear"),
-    (H211, "flex", call(), "except"),
+    (H211, "flex", call(), "clear"),
+    (H211, "flex", call(compiled=True), "except"),
+    (H213, "flex", call(mask="bool", compiled=True), "except"),
     (H210, "flex", call(mask="bool"), "except"),
     (torch("2.9.0", sm=90), "flex", call(), "clear"),
     (CPU213, "flex", call(compiled=True), "except"),

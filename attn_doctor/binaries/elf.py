@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from attn_doctor.binaries.window import DamagedError, Nearby, Window
+from attn_doctor.binaries.window import DamagedError, Nearby, Window, too_short
 
 #: Names of machines, as in `uname -m`, by their number.
 _MACHINES = {62: "x86_64", 183: "aarch64", 3: "i686", 40: "armv7l", 243: "riscv64", 21: "ppc64le"}
@@ -91,7 +91,7 @@ def fault(data: bytes, size: int, *, cubin: bool = False) -> str:
     except DamagedError as error:
         return str(error)
     if found.end > size:
-        return f"it ends after {size} of at least {found.end} bytes"
+        return too_short(size, found.end)
     if cubin and found.machine != _CUDA:
         return "it is not machine code for an NVIDIA GPU"
     if not cubin and found.kind != _SHARED:
@@ -125,7 +125,9 @@ class Elf:
         self._sections = (found.sections, found.section_size, found.section_count, found.names)
         segments = self._segments(found.programs, found.program_size, found.program_count)
         self._loads = [(one[3], one[2], one[5]) for one in segments if one[0] == _LOAD]
-        self.end = max([self.end, *(place + length for _, place, length in self._loads)])
+        #: What the loader maps ends here.
+        self.mapped = max((place + length for _, place, length in self._loads), default=0)
+        self.end = max(self.end, self.mapped)
         places = [(one[2], one[5]) for one in segments if one[0] == _DYNAMIC_SEGMENT]
         #: Values of the dynamic section by tag.
         self.dynamic: dict[int, list[int]] = self._read_dynamic(*places[0]) if places else {}

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from attn_doctor.binaries.binary import Binary, GpuCode, Versions
 from attn_doctor.binaries.elf import Elf
-from attn_doctor.binaries.window import DamagedError, Window
+from attn_doctor.binaries.window import DamagedError, Window, too_short
 
 
 def binary(path: str) -> Binary:
@@ -29,9 +29,12 @@ def binary(path: str) -> Binary:
 
 def _elf(window: Window) -> Binary:
     elf = Elf(window)
-    if elf.end > window.size:
+    if elf.mapped > window.size:
         # Loading it would kill the process with SIGBUS.
-        raise DamagedError(f"it ends after {window.size} of at least {elf.end} bytes")
+        raise DamagedError(too_short(window.size, elf.mapped))
+    if elf.end > window.size:
+        said = too_short(window.size, elf.end)
+        raise DamagedError(f"its table of sections is cut short: {said}")
     return Binary(
         format="elf",
         machine=elf.machine,

@@ -21,6 +21,11 @@ class DamagedError(ValueError):
     """The file contradicts its headers."""
 
 
+def too_short(size: int, least: int) -> str:
+    """Return what is wrong with a file of `size` bytes whose headers ask for `least`."""
+    return f"it ends after {size} of at least {least} bytes"
+
+
 class Window:
     """An open file; `close` it.
 
@@ -39,8 +44,10 @@ class Window:
 
     def take(self, start: int, length: int) -> bytes:
         """Return exactly `length` bytes from `start`."""
-        if start < 0 or length < 0 or length > MOST or start + length > self.size:
-            raise DamagedError(f"{length} bytes at {start} lie outside the file of {self.size}")
+        if start < 0 or length < 0 or length > MOST:
+            raise DamagedError(f"{length} bytes at {start} cannot be read")
+        if start + length > self.size:
+            raise DamagedError(too_short(self.size, start + length))
         piece = _pread(self._file, length, start)
         if len(piece) != length:
             raise DamagedError(f"the file ends within {length} bytes at {start}")

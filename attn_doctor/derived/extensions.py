@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -13,8 +14,10 @@ from attn_doctor.facts import Extension, Facts, Package
 from attn_doctor.requirement import satisfies
 
 _ORDER = ("no", "ptx", "yes")
-#: How the fault of a file that was cut short begins; see `binaries.read`.
-_TOO_SHORT = "it ends after "
+#: The fault of a file that ends within what the loader maps; see `binaries.window`.
+_TOO_SHORT = re.compile(r"it ends after (\d+) of at least (\d+) bytes")
+#: Bytes in a page of memory. Where a whole page is missing, reading it ends the process.
+_PAGE = 4096
 #: The index has releases 1 of SageAttention only.
 _SAGE_SOURCES = "git+https://github.com/thu-ml/SageAttention"
 #: The wheels of 2.8 for torch 2.6 that are named cxx11abiFALSE have the new C++ ABI all the same.
@@ -122,6 +125,16 @@ def load_error(one: Extension) -> str | None:
     return None if None in known else ""
 
 
+def kills(error: str) -> bool:
+    """Whether loading a module with this fault ends the process: a page of it is missing."""
+    short = _TOO_SHORT.match(error)
+    return short is not None and _pages(short[1]) < _pages(short[2])
+
+
+def _pages(size: str) -> int:
+    return -(-int(size) // _PAGE)
+
+
 def gpu_code(modules: Sequence[Extension], facts: Facts) -> str | Unknown | None:
     """Return the worst answer of all visible GPUs, each with the best of `modules`."""
     if any(one.archs is None or one.ptx is None for one in modules):
@@ -216,7 +229,7 @@ def _cut(field: str, facts: Facts) -> list[Extension]:
     return [
         one
         for one in facts.extensions or ()
-        if one.package == field and (one.fault or "").startswith(_TOO_SHORT)
+        if one.package == field and _TOO_SHORT.match(one.fault or "")
     ]
 
 

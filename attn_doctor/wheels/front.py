@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import IO
 
-from attn_doctor.binaries.window import DamagedError, Window
+from attn_doctor.binaries.window import DamagedError, Window, too_short
 from attn_doctor.wheels.archive import DAMAGE
 from attn_doctor.wheels.ranges import WheelError
 
@@ -40,8 +40,10 @@ class Front(Window):
 
     def take(self, start: int, length: int) -> bytes:
         """Return exactly `length` bytes from `start`."""
-        if start < 0 or length < 0 or start + length > self.size:
-            raise DamagedError(f"{length} bytes at {start} lie outside the file of {self.size}")
+        if start < 0 or length < 0:
+            raise DamagedError(f"{length} bytes at {start} cannot be read")
+        if start + length > self.size:
+            raise DamagedError(too_short(self.size, start + length))
         self.reach(start + length)
         return bytes(self._data[start : start + length])
 

@@ -3,7 +3,8 @@
 Followed are the statements that an import executes: those at the left margin, in `with`, and in the
 branches of an `if`. A condition such as `is_xformers_available()` is evaluated; where it is not
 understood, both branches may be executed. An import in a `try` counts if no handler catches the
-failure. Not seen: what functions import.
+failure; what a handler imports counts if the `try` imports a module that is not there. Not seen:
+what functions import.
 
 Of packages that are made for another torch, the names that they take from torch are looked up, also
 where they only use one, as `torch.int1`. Not looked up are those under a condition that is not
@@ -175,6 +176,7 @@ class Reach:
             body,
             self._host.environ,
             self._cuda,
+            self._names,
         )
         found = dict.fromkeys(filter(self._concerns, reader.imports(body)))
         lacking = self._lacked(name, reader, body)
@@ -210,8 +212,9 @@ class _Reader:
         body: Sequence[ast.stmt],
         environ: Mapping[str, str],
         cuda: bool | None,
+        names: Names,
     ) -> None:
-        self._environ, self._cuda = environ, cuda
+        self._environ, self._cuda, self._names = environ, cuda, names
         self._host = host
         self._sources, self._site, self._failing, self._package = sources, site, failing, package
         self._values = {
@@ -260,11 +263,28 @@ class _Reader:
             elif isinstance(one, ast.Try):
                 inside = caught.union(*map(_catches, one.handlers))
                 yield from self._executed(one.body, inside, certain)
+                if handler := self._entered(one):
+                    yield from self._executed(handler.body, caught, certain)
+                    continue
                 yield from self._executed([*one.orelse, *one.finalbody], caught, certain)
             elif isinstance(one, ast.With):
                 yield from self._executed(one.body, caught, certain)
             else:
                 yield one, caught, certain
+
+    def _entered(self, one: ast.Try) -> ast.ExceptHandler | None:
+        """Return the handler that runs since the `try` begins with what is not there."""
+        first = one.body[0]
+        if isinstance(first, ast.ImportFrom):
+            base = absolute("." * first.level + (first.module or ""), self._package)
+            fails = any(self._names.lacks(base, alias.name) for alias in first.names)
+        elif isinstance(first, ast.Import):
+            packages = [alias.name.partition(".")[0] for alias in first.names]
+            fails = any(name in _FOLLOWED and not self._there(name) for name in packages)
+        else:
+            return None
+        catching = (handler for handler in one.handlers if _named(handler) & {"import", "missing"})
+        return next(catching, None) if fails else None
 
     def _from(self, one: ast.ImportFrom) -> Iterator[str]:
         base = absolute("." * one.level + (one.module or ""), self._package)
@@ -383,8 +403,12 @@ def _reads_variable(call: ast.Call) -> bool:
 
 def _catches(handler: ast.ExceptHandler) -> frozenset[str]:
     """Return what a handler catches and does not raise again."""
-    if any(isinstance(one, ast.Raise) for one in handler.body):
-        return frozenset()
+    again = any(isinstance(one, ast.Raise) for one in handler.body)
+    return frozenset() if again else _named(handler)
+
+
+def _named(handler: ast.ExceptHandler) -> frozenset[str]:
+    """Return what a handler names."""
     kind = handler.type
     named = [ast.Name("BaseException")] if kind is None else getattr(kind, "elts", [kind])
     names = [one.id for one in named if isinstance(one, ast.Name)]

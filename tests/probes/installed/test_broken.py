@@ -163,6 +163,24 @@ def test_an_import_that_does_not_happen_or_is_caught(dispatch: str, xformers: st
     assert examined(dispatch, xformers).import_error == ""
 
 
+@pytest.mark.parametrize(("size", "ends"), [(98304, True), (98305, False)])
+def test_no_handler_catches_a_module_that_was_cut_short(size: int, ends: bool) -> None:
+    """The loader dies of SIGBUS where the pages are missing that it reads."""
+    error = f"it ends after {size} of at least 100000 bytes"
+    cut = msgspec.structs.replace(BROKEN, load_error=error)
+    assert bool(examined(CAUGHT, "0.0.32", cut).import_error) == ends
+
+
+@pytest.mark.parametrize(
+    ("first", "runs"),
+    [("from ..utils import _C_flash", True), ("import peft", True), ("import diffusers", False)],
+)
+def test_a_handler_runs_where_the_first_import_fails(first: str, runs: bool) -> None:
+    """As in xformers 0.0.29, which takes the package flash-attn where it has no kernels."""
+    text = f"try:\n    {first}\nexcept ImportError:\n    import xformers.flash_attn_3._C"
+    assert bool(examined(text, "0.0.32").import_error) == runs
+
+
 def test_a_condition_that_is_not_understood() -> None:
     found = examined("if wanted():\n    import xformers.ops", "0.0.32")
     assert found.import_error is None

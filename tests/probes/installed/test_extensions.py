@@ -265,8 +265,8 @@ def test_a_file_that_is_damaged(environment: Environment) -> None:
         None,
         False,
     )
-    assert "lie outside the file of 1000" in gaps["extensions[0].missing_libraries"]
-    assert "lie outside the file of 1000" in gaps["extensions[0].archs"]
+    assert "it ends after 1000 of at least" in gaps["extensions[0].missing_libraries"]
+    assert "it ends after 1000 of at least" in gaps["extensions[0].archs"]
 
 
 def test_no_compiled_modules(environment: Environment) -> None:

@@ -120,14 +120,11 @@ class Elf:
         if not found.native:
             raise DamagedError("it is not a 64-bit little-endian ELF file")
         self.machine = _MACHINES.get(found.machine, f"machine {found.machine}")
-        #: The lowest possible size of the file, by its headers and what is loaded of it.
-        self.end = found.end
         self._sections = (found.sections, found.section_size, found.section_count, found.names)
         segments = self._segments(found.programs, found.program_size, found.program_count)
         self._loads = [(one[3], one[2], one[5]) for one in segments if one[0] == _LOAD]
         #: What the loader maps ends here.
         self.mapped = max((place + length for _, place, length in self._loads), default=0)
-        self.end = max(self.end, self.mapped)
         places = [(one[2], one[5]) for one in segments if one[0] == _DYNAMIC_SEGMENT]
         #: Values of the dynamic section by tag.
         self.dynamic: dict[int, list[int]] = self._read_dynamic(*places[0]) if places else {}

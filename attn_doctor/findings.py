@@ -7,9 +7,9 @@ from msgspec import Meta, Struct
 
 from attn_doctor.facts import Facts
 
-#: Rules whose problems precede all others. The installer fails while metadata are damaged; where
-#: another torch is imported, all that is said of packages beside torch is about that one. A torch
-#: that cannot be imported computes nothing, not even wrong results.
+#: Rules whose problems precede all others, in this order. The installer fails while metadata are
+#: damaged; where another torch is imported, all that is said of packages beside torch is about that
+#: one. A torch that cannot be imported computes nothing, not even wrong results.
 FIRST = (
     "python/metadata-damaged",
     "python/torch-in-pythonpath",
@@ -18,6 +18,11 @@ FIRST = (
     "torch/libraries-missing",
     "torch/windows-runtime",
 )
+
+
+def precedence(rule: str) -> int:
+    """Return the place of a rule in `FIRST`; all others follow."""
+    return FIRST.index(rule) if rule in FIRST else len(FIRST)
 
 
 class Verdict(str, Enum):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor.findings import FIRST, Diagnosis, Finding, Fix, Severity, Verdict
+from attn_doctor.findings import Diagnosis, Finding, Fix, Severity, Verdict, precedence
 from attn_doctor.rulebook import library
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def problems(diagnosis: Diagnosis) -> list[Problem]:
                 consequences=tuple(consequences.pop(rule, ())),
             )
         )
-    return sorted(shown, key=lambda one: (one.finding.rule not in FIRST, -one.severity.rank))
+    return sorted(shown, key=lambda one: (precedence(one.finding.rule), -one.severity.rank))
 
 
 def as_shown(diagnosis: Diagnosis) -> Diagnosis:

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from attn_doctor.facts import ELEMENTS, PACKAGES, Facts
-from attn_doctor.findings import FIRST, Because, Finding, Fix, Safety, Severity, Verdict
+from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, Verdict, precedence
 from attn_doctor.requirement import combined
 from attn_doctor.rulebook.conditions import Condition, conjunction, show
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
@@ -420,7 +420,7 @@ def _ordered(findings: list[Finding], harms: Mapping[str, int]) -> tuple[Finding
         own = badness(finding)
         return (
             _ORDER[finding.verdict],
-            root not in FIRST,
+            precedence(root),
             worst.get(root, own),
             root,
             bool(finding.caused_by),

@@ -753,6 +753,9 @@ def test_what_makes_other_answers_doubtful_is_before_all(write: Write) -> None:
         "python/metadata-damaged",
         "a/a",
     ]
+    # The torch of PYTHONPATH is the one that lacks libraries.
+    ids = ("torch/libraries-missing:error", "python/torch-in-pythonpath:warning")
+    assert ordered(write, *ids) == [*reversed([id.partition(":")[0] for id in ids])]
 
 
 def test_a_consequence_follows_its_root_however_bad_it_is(write: Write) -> None:

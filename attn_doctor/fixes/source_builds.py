@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.binaries.architectures import runs
+from attn_doctor.derived.releases import parts
 from attn_doctor.derived.torch_wheels import apart
 from attn_doctor.facts import Facts
 from attn_doctor.fixes import python_support, torch_support
@@ -131,6 +132,9 @@ _LEAST_RAM = {
 _SAGE_EXTENSIONS, _SAGE_FILES = 4, 7
 
 
+#: SageAttention's setup.py names C++17. torch 2.13 compiles extensions as C++20, and the headers of
+#: 2.14 refuse C++17. The last `-std` counts.
+_CXX20_TORCH = (2, 13)
 #: Variables of a build that follow from memory and processors.
 PARALLELISM = ("MAX_JOBS", "EXT_PARALLEL", "NVCC_THREADS")
 
@@ -242,6 +246,10 @@ def preflight(name: str, facts: Facts) -> Preflight:
         variables["TORCH_CUDA_ARCH_LIST"] = ";".join(f"{sm // 10}.{sm % 10}" for sm in archs)
         if name == "flash-attn":
             variables["FLASH_ATTN_CUDA_ARCHS"] = ";".join(map(str, archs))
+    if name == "sageattention" and parts(facts.torch.version or "") >= _CXX20_TORCH:
+        before = facts.env.get("NVCC_APPEND_FLAGS", "")
+        variables["CXX_APPEND_FLAGS"] = "-std=c++20"
+        variables["NVCC_APPEND_FLAGS"] = f"{before} -std=c++20".strip()
     if home and home != facts.build.cuda_home:
         variables["CUDA_HOME"] = variables["CUDA_PATH"] = home
     return Preflight(obstacles=tuple(obstacles), doubts=tuple(doubts), variables=variables)

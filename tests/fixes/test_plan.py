@@ -359,6 +359,25 @@ def test_sageattention_is_built_with_the_jobs_that_memory_allows(
     assert at_once <= (facts.build.jobs or 0)
 
 
+@pytest.mark.parametrize(
+    ("torch", "flags", "wanted"),
+    [
+        ("2.12.1+cu130", "", None),
+        ("2.13.0+cu130", "", "-std=c++20"),
+        ("2.15.0+cu132", "--threads 8", "--threads 8 -std=c++20"),
+    ],
+)
+def test_sageattention_is_built_as_the_headers_of_torch_need(
+    torch: str, flags: str, wanted: str | None
+) -> None:
+    env = {"NVCC_APPEND_FLAGS": flags} if flags else {}
+    facts = replace(H100, torch=replace(H100.torch, version=torch), env=env)
+    found = preflight("sageattention", facts).variables
+    assert found.get("NVCC_APPEND_FLAGS") == wanted
+    assert found.get("CXX_APPEND_FLAGS") == (wanted and "-std=c++20")
+    assert "CXX_APPEND_FLAGS" not in preflight("flash-attn", facts).variables
+
+
 def test_the_plan_says_what_the_rule_says() -> None:
     facts = derive(replace(H100, diffusers=Package(installed=True, version="0.40.0"), gaps={}))
     diagnosis = diagnosis_of(facts)

@@ -160,6 +160,11 @@ def built_by(call: PipCall, facts: Facts) -> str:
     return ""
 
 
+def takes_release(call: PipCall | None, name: str) -> bool:
+    """Whether the command takes the sources of a release of this package, not of a repository."""
+    return call is not None and any(one.name == name and not one.url for one in call.wanted)
+
+
 def settled(step: Step, facts: Facts) -> Step:
     """Return the step with a pinned wheel, or prepared as a build."""
     if step.kind != "install":
@@ -178,7 +183,7 @@ def settled(step: Step, facts: Facts) -> Step:
             step = replace(step, needs="")  # nothing is compiled
         wanted = {one for call in calls if call and call.verb == "install" for one in call.names}
         return replace(step, run=run, estimate=estimate(wanted, facts))
-    found = preflight(name, facts)
+    found = preflight(name, facts, release=any(takes_release(call, name) for call in calls))
     blocked_by = step.blocked_by or "; ".join(found.obstacles)
     run = tuple(
         _alone(call).argv if call else argv for call, argv in zip(calls, step.run, strict=True)
@@ -232,12 +237,17 @@ def _alone(call: PipCall) -> PipCall:
     return replace(call, flags=flags, variables=jobs)
 
 
-def preflight(name: str, facts: Facts) -> Preflight:
-    """Return the obstacles to building `name` on this machine, and the variables for it."""
+def preflight(name: str, facts: Facts, *, release: bool = True) -> Preflight:
+    """Return the obstacles to building `name` on this machine, and the variables for it.
+
+    `release`: its newest release is built, where it has one on the index; otherwise its repository.
+    """
     obstacles: list[str] = []
     doubts: list[str] = []
     home = _home(facts, obstacles, doubts)
     _compilers(facts, obstacles, doubts)
+    if release:
+        _standard(name, facts, obstacles)
     archs = _archs(name, facts, obstacles, doubts)
     _nvcc_for(name, archs, facts, home, obstacles)
     _check_memory(name, facts, obstacles, doubts)
@@ -312,6 +322,16 @@ def _compilers(facts: Facts, obstacles: list[str], doubts: list[str]) -> None:
         doubts.append("it is unknown whether a C++ compiler is installed")
     if facts.python.headers == "":
         obstacles.append(f"Python.h is missing from {facts.python.include or 'this Python'}")
+
+
+def _standard(name: str, facts: Facts, obstacles: list[str]) -> None:
+    """The C++ standard that the release names, which the headers of a newer torch refuse."""
+    row: Mapping[str, Any] = library.tables()[name]["release"][-1]
+    first = row.get("refused_by_torch")
+    if first and facts.torch.version and parts(facts.torch.version) >= parts(first):
+        obstacles.append(
+            f"{name} {row['version']} is compiled as C++17, and torch {first} and later need C++20"
+        )
 
 
 def _archs(name: str, facts: Facts, obstacles: list[str], doubts: list[str]) -> list[int]:

@@ -21,7 +21,14 @@ from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Verdict
 from attn_doctor.fixes import python_support, torch_support
 from attn_doctor.fixes.pip_arguments import PipCall, pip_call
 from attn_doctor.fixes.postconditions import Same, with_build
-from attn_doctor.fixes.source_builds import PARALLELISM, Preflight, built_by, pinned, preflight
+from attn_doctor.fixes.source_builds import (
+    PARALLELISM,
+    Preflight,
+    built_by,
+    pinned,
+    preflight,
+    takes_release,
+)
 from attn_doctor.install.builds import TorchBuild, published
 from attn_doctor.install.choice import Choice, Conflict, choose
 from attn_doctor.install.demand import Demand
@@ -128,7 +135,7 @@ def possible_here(fix: Fix, facts: Facts) -> Fix:
             if any(one.url.endswith(".whl") for one in ready.wanted):
                 fix = replace(fix, needs="")  # nothing is compiled
         else:
-            found = preflight(name, facts)
+            found = preflight(name, facts, release=takes_release(call, name))
             if found.obstacles:
                 return _not_yet(fix, found)
             run.append(_prepared(argv, found, facts))

@@ -378,6 +378,26 @@ def test_sageattention_is_built_as_the_headers_of_torch_need(
     assert "CXX_APPEND_FLAGS" not in preflight("flash-attn", facts).variables
 
 
+@pytest.mark.parametrize(
+    ("torch", "run", "stopped"),
+    [
+        ("2.13.0+cu130", "flash-attn", False),
+        ("2.15.0+cu130", "flash-attn", True),
+        ("2.15.0+cu130", "flash-attn==2.8.3.post2", True),
+        ("2.15.0+cu130", "flash-attn@git+https://github.com/Dao-AILab/flash-attention", False),
+        ("2.15.0+cu130", "git+https://github.com/thu-ml/SageAttention", False),
+    ],
+)
+def test_a_release_whose_sources_torch_refuses_is_not_built(
+    torch: str, run: str, stopped: bool
+) -> None:
+    facts = replace(H100, torch=replace(H100.torch, version=torch))
+    finding = _finding("a/a", _fix(f"pip install --no-build-isolation {run}"))
+    step = plan(Diagnosis(facts=facts, findings=(finding,), rules=1)).steps[0]
+    assert step.kind == "build"
+    assert ("torch 2.14 and later need C++20" in step.blocked_by) is stopped
+
+
 def test_the_plan_says_what_the_rule_says() -> None:
     facts = derive(replace(H100, diffusers=Package(installed=True, version="0.40.0"), gaps={}))
     diagnosis = diagnosis_of(facts)

@@ -330,7 +330,8 @@ def _standard(name: str, facts: Facts, obstacles: list[str]) -> None:
     first = row.get("refused_by_torch")
     if first and facts.torch.version and parts(facts.torch.version) >= parts(first):
         obstacles.append(
-            f"{name} {row['version']} is compiled as C++17, and torch {first} and later need C++20"
+            f"{name} {row['version']} is compiled as C++17, and torch {first} and later need C++20,"
+            " which its main branch names"
         )
 
 

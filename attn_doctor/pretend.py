@@ -302,6 +302,7 @@ def _set_torch(facts: Facts, value: str, tables: Tables, notes: list[str]) -> Fa
         has_build_helper=False,
         requires_triton=_requires_triton(pinned, build, facts),
         missing_nvidia_wheels=(),
+        overwritten_wheel="",
         missing_libraries=(),
         foreign_library="",
     )

@@ -78,6 +78,9 @@ class Torch(Struct, frozen=True, kw_only=True):
     """The Python requirement in its metadata."""
     missing_nvidia_wheels: tuple[str, ...] | None = None
     """CUDA wheels that its metadata requires and that are not installed."""
+    overwritten_wheel: str | None = None
+    """A CUDA wheel for its CUDA whose files one for another CUDA has overwritten, as a requirement
+    such as `nvidia-nccl-cu13==2.28.9`; empty if there is none."""
     missing_libraries: tuple[str, ...] | None = None
     """Libraries that torch's own libraries need and that the loader would not find, so that
     `import torch` fails. On Windows only those of Microsoft's runtimes; None on macOS."""

@@ -108,6 +108,7 @@ def _with_build(same: Same, full: str, cuda: str) -> Facts:
         has_flex=parts(version) >= (2, 5),
         requires_triton=wanted if facts.system.os == "linux" else "",
         missing_nvidia_wheels=(),
+        overwritten_wheel="",
         missing_libraries=(),
         foreign_library="",
     )

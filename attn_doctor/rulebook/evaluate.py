@@ -14,8 +14,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from attn_doctor.facts import ELEMENTS, PACKAGES, Facts
-from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, Verdict, precedence
+from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.requirement import combined
+from attn_doctor.rulebook.causes import OPEN, ordered, with_causes
 from attn_doctor.rulebook.conditions import Condition, conjunction, show
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 from attn_doctor.rulebook.texts import fill, fill_known, unknown_in
@@ -90,10 +91,6 @@ class FactLookup:
         )
 
 
-#: Verdicts that another finding may explain.
-_OPEN = (Verdict.PROBLEM, Verdict.UNKNOWN)
-
-
 def lookups(rule: Rule, facts: Facts, *, partial: bool = False) -> list[FactLookup]:
     """The subjects of a rule: the machine, or each element of its list of facts."""
     if not rule.for_each:
@@ -127,9 +124,9 @@ def evaluate_rules(
         for lookup in lookups(rule, facts) if rule.for_each else (machine,):
             finding = _finding(rule, lookup, whole)
             # Only these can have a cause, or be one.
-            about = _packages(rule, lookup) if finding.verdict in _OPEN else frozenset()
+            about = _packages(rule, lookup) if finding.verdict in OPEN else frozenset()
             findings.append((rule, finding, about))
-    return _ordered(_with_causes(findings), harms or {})
+    return ordered(with_causes(findings), harms or {})
 
 
 def evaluate_rule(rule: Rule, facts: Facts) -> list[Finding]:
@@ -333,99 +330,3 @@ def _packages(rule: Rule, lookup: FactLookup) -> frozenset[str]:
         return frozenset({str(lookup("extension.package"))})
     heads = (line.fact.partition(".")[0] for line in (*rule.applies.lines, *rule.when.lines))
     return frozenset(head for head in heads if head in PACKAGES)
-
-
-def _import_error(finding: Finding) -> str:
-    """Why an import fails, if the finding is about that; it names the package that fails."""
-    lines = (one for one in finding.because if one.truth and one.fact.endswith(".import_error"))
-    return next((one.seen for one in lines), "")
-
-
-#: An import error for which the release of torch is too old, as `tables/companions.toml` has them.
-_BY_TORCH = r"^it (?!requires)[^/]*\btorch\b"
-
-
-def _with_causes(findings: list[tuple[Rule, Finding, frozenset[str]]]) -> list[Finding]:
-    """Each finding with the problem that explains it, where one of its rule's `requires` is one.
-
-    A problem of one package does not explain that of another package's extension, nor an import
-    that fails for something else: curing the one leaves the other.
-    """
-    from msgspec.structs import replace
-
-    wrong: dict[str, set[frozenset[str]]] = {}
-    for _, finding, about in findings:
-        if finding.verdict is Verdict.PROBLEM:
-            wrong.setdefault(finding.rule, set()).add(about)
-    requires = {rule.id: rule.requires for rule, _, _ in findings}
-
-    def root(id: str, seen: frozenset[str], about: frozenset[str], error: str = "") -> str:
-        for needed in requires.get(id, ()):
-            if error and needed.endswith("/torch-too-old") and not re.search(_BY_TORCH, error):
-                continue
-            concerned = any(
-                not other or not (about or error) or about & other or any(map(error.count, other))
-                for other in wrong.get(needed, ())
-            )
-            if concerned and needed not in seen:
-                return root(needed, seen | {needed}, frozenset() if error else about)
-        return id
-
-    explained = []
-    for rule, finding, about in findings:
-        if finding.verdict in _OPEN:
-            error = _import_error(finding)
-            of_one = about if error or rule.for_each == "extensions" else frozenset()
-            cause = root(rule.id, frozenset({rule.id}), of_one, error)
-            if cause != rule.id:
-                finding = replace(finding, caused_by=cause)
-        explained.append(finding)
-    return explained
-
-
-#: How a requirement of torch begins, and `torch=`, which stands for the name alone.
-_TORCH = ("torch=", "torch<", "torch>", "torch~", "torch!")
-#: The rank of a cause that makes a program fail, among `harms`.
-_FAILS = 1
-_ORDER = {Verdict.PROBLEM: 0, Verdict.UNKNOWN: 1, Verdict.OK: 2, Verdict.NOT_APPLICABLE: 3}
-
-
-def _installs_torch(finding: Finding) -> bool:
-    """Whether the first command that cures the finding installs torch."""
-    run = next((fix.run for fix in finding.fixes if fix.run), ())
-    words = (word for argv in run if "install" in argv for word in argv)
-    return any(f"{word}=".startswith(_TORCH) for word in words)
-
-
-def _ordered(findings: list[Finding], harms: Mapping[str, int]) -> tuple[Finding, ...]:
-    """Problems, unknowns, the rest; a root cause before its consequences; the worst first.
-
-    Wrong results precede failures; what is slow and what only builds need follow; notes are last.
-    Of equal ones the first is that whose cure installs torch: packages are chosen for it.
-    """
-
-    def badness(finding: Finding) -> tuple[bool, int, int, bool]:
-        note = finding.severity is Severity.INFO
-        harm = harms.get(finding.cause, _FAILS)
-        return note, harm, -finding.severity.rank, not note and not _installs_torch(finding)
-
-    worst = {
-        finding.rule: badness(finding)
-        for finding in findings
-        if finding.verdict is Verdict.PROBLEM and not finding.caused_by
-    }
-
-    def position(finding: Finding) -> tuple[object, ...]:
-        root = finding.caused_by or finding.rule
-        own = badness(finding)
-        return (
-            _ORDER[finding.verdict],
-            precedence(root),
-            worst.get(root, own),
-            root,
-            bool(finding.caused_by),
-            own,
-            finding.rule,
-        )
-
-    return tuple(sorted(findings, key=position))

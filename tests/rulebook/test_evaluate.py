@@ -289,6 +289,21 @@ def test_the_problem_of_one_package_does_not_explain_that_of_another(write: Writ
     }
 
 
+def test_a_stray_torch_explains_what_is_said_of_it(write: Write) -> None:
+    rules = [
+        problem(write, "python/torch-in-pythonpath", "warning"),
+        problem(write, "torch/libraries-missing"),
+        problem(write, "a/note", "info"),
+        write("a/python", "[when]\nall = ['python.minor is unknown']\n"),
+    ]
+    assert causes(rules, facts(torch=BROKEN)) == {
+        "python/torch-in-pythonpath": "",
+        "torch/libraries-missing": "python/torch-in-pythonpath",
+        "a/note": "",
+        "a/python": "",
+    }
+
+
 def test_a_required_rule_that_finds_nothing_explains_nothing(write: Write) -> None:
     fine = write("a/fine", "[when]\nall = ['torch.build == \"cuda\"']\n")
     rules = [problem(write, "b/consequence", requires='"a/fine", "z/absent"'), fine]

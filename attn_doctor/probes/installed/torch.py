@@ -52,7 +52,8 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             gaps.add(f"torch.{name}", reason)
     if came.why:
         gaps.add("torch.source", came.why)
-    missing, faults, symbols, displaced = _libraries(host, site, path, gaps)
+    overwritten = _overwritten(host, site, said.get("cuda", ""))
+    missing, faults, symbols, displaced = _libraries(host, site, path, overwritten, gaps)
     faults = [*_extension(host, site, path), *faults]
     imports = imports_of(host, site)
     plugin = _plugin(host, site, path)
@@ -91,6 +92,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             from_pythonpath=_from_pythonpath(host, site, path),
             from_pypi=_from_pypi(one, said),
             missing_libraries=missing,
+            overwritten_wheel=overwritten,
             **_foreign(displaced),
             **_gpu_code(host, path, said, gaps),
             flex_import_error=_flex_import_error(host, path, imports),
@@ -188,13 +190,13 @@ def _cxx11_abi(host: Host, path: str, gaps: Gaps) -> bool | None:
 
 
 def _libraries(
-    host: Host, site: Site, path: str, gaps: Gaps
+    host: Host, site: Site, path: str, overwritten: str, gaps: Gaps
 ) -> tuple[tuple[str, ...] | None, list[str], str, Displaced | None]:
     """Return what is wrong with the libraries that torch loads.
 
     Those of others that Linux's loader would not find, faults of torch's own, a symbol that a
-    wheel of another version than torch requires does not define, and a library of LD_LIBRARY_PATH
-    with which torch does not load; None if that is unknown.
+    wheel of another version than torch requires, or one that was overwritten, does not define, and
+    a library of LD_LIBRARY_PATH with which torch does not load; None if that is unknown.
     """
     if host.platform.os != "linux" or not path:
         reason = (
@@ -218,7 +220,7 @@ def _libraries(
     if linking.torch_missing:
         return linking.torch_missing, linking.torch_faults, "", nothing
     displaced = linking.displaced() or nothing
-    lacking = linking.wheel_fault or _symbols(host, site, linking, path)
+    lacking = linking.wheel_fault or _symbols(host, site, linking, path, overwritten)
     if displaced.path and not lacking:
         lacking = f"{displaced.path} is loaded first, and {displaced.lacks}"
     return (), linking.torch_faults, lacking, displaced
@@ -235,16 +237,41 @@ def _foreign(displaced: Displaced | None) -> dict[str, Any]:
     }
 
 
-def _symbols(host: Host, site: Site, linking: Linking, torch: str) -> str:
+# nvidia-nccl-cu12 and nvidia-nccl-cu13 have one nvidia/nccl/lib/libnccl.so.2.
+def _overwritten(host: Host, site: Site, cuda: str) -> str:
+    """Return a wheel for torch's CUDA with files of one for another CUDA, as a requirement.
+
+    Empty if there is none.
+    """
+    suffix = f"-cu{cuda.partition('.')[0]}"
+    for one in site.distributions if cuda else ():
+        name = one.name.removesuffix(suffix)
+        others = re.compile(rf"{re.escape(name)}-cu\d\d")
+        if name == one.name or not any(
+            others.fullmatch(other.name) for other in site.distributions if other.name != one.name
+        ):
+            continue
+        try:
+            changed = host.changed_files(one.info, host.patience)
+        except OSError:
+            continue
+        if any(".so" in path for path, _ in changed):
+            return f"{one.name}=={one.version}"
+    return ""
+
+
+def _symbols(host: Host, site: Site, linking: Linking, torch: str, overwritten: str) -> str:
     """Return which symbol a CUDA wheel lacks, if torch requires another version of that wheel.
 
-    Only then are symbols looked up: with the required wheels they are there.
+    Only then, or if one was overwritten, are symbols looked up: with the required wheels they are
+    there.
     """
     wheels = [
         f"{one.needs} is required, and {one.installed} is installed"
         for one in imports_of(host, site).unmet
         if one.package == "torch" and one.installed and (one.needs or "").startswith("nvidia-")
     ]
+    wheels += [f"another wheel has overwritten {overwritten}"] if overwritten else []
     path = host.join(torch, "lib", "libtorch_cuda.so")
     if not wheels or not host.is_file(path):
         return ""

@@ -193,6 +193,44 @@ def test_a_cuda_wheel_of_another_version_lacks_a_symbol(
 
 
 @pytest.mark.parametrize("defined", [True, False])
+def test_a_wheel_for_another_cuda_overwrites_a_library(
+    installed: Environment, defined: bool
+) -> None:
+    """nvidia-nccl-cu12 2.21.5 beside torch 2.11.0 for CUDA 13: no `ncclCommWindowDeregister`."""
+    nccl = installed.site / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    name = "ncclNew" if defined else "ncclOld"
+    library(nccl, f'extern "C" int {name}() {{ return 0; }}', "-Wl,-soname,libnccl.so.2")
+    library(
+        installed.lib / "libtorch_cuda.so",
+        'extern "C" int ncclNew(); int torch_cuda() { return ncclNew(); }',
+        "-Wl,--no-as-needed", f"-L{nccl.parent}", "-l:libnccl.so.2",
+        "-Wl,-rpath,$ORIGIN/../../nvidia/nccl/lib", "-Wl,--unresolved-symbols=ignore-all",
+        "-Wl,-z,now",
+    )  # fmt: skip
+    library(
+        installed.lib / "libtorch_python.so", "int torch_python() { return 0; }",
+        "-Wl,--no-as-needed", f"-L{installed.lib}", "-ltorch_cuda", "-Wl,-rpath,$ORIGIN",
+        "-Wl,--allow-shlib-undefined",
+    )  # fmt: skip
+    (installed.lib.parent / "version.py").write_text(
+        "__version__ = '2.11.0+cu130'\ncuda = '13.0'\n"
+    )
+    for name, version, size in (("cu13", "2.28.9", 1), ("cu12", "2.21.5", nccl.stat().st_size)):
+        info = installed.site / f"nvidia_nccl_{name}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Name: nvidia-nccl-{name}\nVersion: {version}\n")
+        (info / "RECORD").write_text(f"nvidia/nccl/lib/libnccl.so.2,sha256=a,{size}\n")
+    found = installed.read()[0]
+    assert installed.loads() is defined
+    assert found.overwritten_wheel == "nvidia-nccl-cu13==2.28.9"
+    said = (
+        "libtorch_cuda.so: undefined symbol ncclNew; another wheel has overwritten nvidia-nccl-cu13"
+    )
+    assert (found.import_error or "").startswith("" if defined else said)
+    assert bool(found.import_error) is not defined
+
+
+@pytest.mark.parametrize("defined", [True, False])
 def test_a_cuda_wheel_lacks_a_symbol_that_another_one_needs(
     installed: Environment, defined: bool
 ) -> None:

@@ -117,6 +117,7 @@ def test_wheel_from_pypi() -> None:
         requires_triton="==3.6.0",
         requires_python=">=3.10",
         missing_nvidia_wheels=("nvidia-cuda-runtime", "nvidia-cudnn-cu13"),
+        overwritten_wheel="",
     )
     # Nothing but what is in libraries, which this recording lacks.
     assert set(gaps) == {"torch.cubins", "torch.ptx", "torch.missing_libraries"}

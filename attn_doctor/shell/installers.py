@@ -107,9 +107,16 @@ def _without_user_site(python: Python) -> tuple[str, ...]:
 def _for_uv(words: Sequence[str]) -> list[str]:
     """The arguments for uv, which asks nothing.
 
-    Its `--reinstall` is pip's `--force-reinstall`: the dependencies too, which may be damaged.
+    Its `--reinstall` is pip's `--force-reinstall`: the dependencies too, which may be damaged. Its
+    `--upgrade` is not pip's: it takes the newest release of each dependency, torch too.
     """
-    arguments = [word for word in words[2:] if word not in ("-y", "--yes")]
+    arguments: list[str] = []
+    for word in words[2:]:
+        if word in ("-U", "--upgrade"):
+            upgraded = filter(re.compile(r"[a-z0-9-]+").fullmatch, names(words))
+            arguments += [part for name in upgraded for part in ("--upgrade-package", name)]
+        elif word not in ("-y", "--yes"):
+            arguments.append(word)
     if words[1] == "install" and "--no-deps" not in words:
         return ["--reinstall" if word == "--force-reinstall" else word for word in arguments]
     return arguments

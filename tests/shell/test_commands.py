@@ -45,6 +45,15 @@ def test_an_environment_without_pip_is_served_by_uv() -> None:
     )  # fmt: skip
 
 
+def test_uv_upgrades_the_named_packages_alone() -> None:
+    """`uv pip install --upgrade accelerate` replaces torch by its newest release."""
+    command = ("pip", "install", "--upgrade", "diffusers>=0.36", "flash-attn-4[cu13]")
+    assert argv_for(command, UV)[5:] == (
+        "--upgrade-package", "diffusers", "--upgrade-package", "flash-attn-4",
+        "diffusers>=0.36", "flash-attn-4[cu13]",
+    )  # fmt: skip
+
+
 def test_the_downloads_that_are_kept_are_those_of_uv() -> None:
     assert argv_for(("pip", "cache", "purge"), UV) == ("/usr/bin/uv", "cache", "clean")
 

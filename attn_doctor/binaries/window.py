@@ -7,6 +7,7 @@ map kills the process with SIGBUS.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from struct import Struct
 from typing import Any
@@ -15,6 +16,10 @@ from attn_doctor.worker.files import open_file
 
 #: Highest number of bytes in one read; no real read is nearly as large.
 MOST = 1 << 24
+#: The fault of a file that was cut short, as `too_short` writes it.
+TOO_SHORT = re.compile(r"it ends after (\d+) of at least (\d+) bytes")
+#: Bytes in a page of memory. Where a whole page is missing, reading it ends the process.
+_PAGE = 4096
 
 
 class DamagedError(ValueError):
@@ -24,6 +29,16 @@ class DamagedError(ValueError):
 def too_short(size: int, least: int) -> str:
     """Return what is wrong with a file of `size` bytes whose headers ask for `least`."""
     return f"it ends after {size} of at least {least} bytes"
+
+
+def ends_process(fault: str) -> bool:
+    """Whether loading a library with this fault ends the process: a page of it is missing."""
+    short = TOO_SHORT.match(fault)
+    return short is not None and _pages(short[1]) < _pages(short[2])
+
+
+def _pages(size: str) -> int:
+    return -(-int(size) // _PAGE)
 
 
 class Window:

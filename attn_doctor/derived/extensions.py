@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from attn_doctor.binaries.architectures import compiles, number, runs
+from attn_doctor.binaries.window import TOO_SHORT
 from attn_doctor.derived.releases import Unknown, parts
 from attn_doctor.derived.torch_wheels import apart
 from attn_doctor.facts import Extension, Facts, Package
 from attn_doctor.requirement import satisfies
 
 _ORDER = ("no", "ptx", "yes")
-#: The fault of a file that ends within what the loader maps; see `binaries.window`.
-_TOO_SHORT = re.compile(r"it ends after (\d+) of at least (\d+) bytes")
-#: Bytes in a page of memory. Where a whole page is missing, reading it ends the process.
-_PAGE = 4096
 #: The index has releases 1 of SageAttention only.
 _SAGE_SOURCES = "git+https://github.com/thu-ml/SageAttention"
 #: The wheels of 2.8 for torch 2.6 that are named cxx11abiFALSE have the new C++ ABI all the same.
@@ -125,16 +121,6 @@ def load_error(one: Extension) -> str | None:
     return None if None in known else ""
 
 
-def kills(error: str) -> bool:
-    """Whether loading a module with this fault ends the process: a page of it is missing."""
-    short = _TOO_SHORT.match(error)
-    return short is not None and _pages(short[1]) < _pages(short[2])
-
-
-def _pages(size: str) -> int:
-    return -(-int(size) // _PAGE)
-
-
 def gpu_code(modules: Sequence[Extension], facts: Facts) -> str | Unknown | None:
     """Return the worst answer of all visible GPUs, each with the best of `modules`."""
     if any(one.archs is None or one.ptx is None for one in modules):
@@ -229,7 +215,7 @@ def _cut(field: str, facts: Facts) -> list[Extension]:
     return [
         one
         for one in facts.extensions or ()
-        if one.package == field and _TOO_SHORT.match(one.fault or "")
+        if one.package == field and TOO_SHORT.match(one.fault or "")
     ]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from attn_doctor.derived.extensions import kills
+from attn_doctor.binaries.window import ends_process
 from attn_doctor.facts import Facts, Package
 from attn_doctor.host import Host
 from attn_doctor.logger import Logger
@@ -151,7 +151,7 @@ def _failing(host: Host, site: Site, facts: Facts, fields: tuple[str, ...]) -> I
         yield Failing("xformers.ops.fmha.flash", "import", refused)
     for one in facts.extensions or ():
         if one.load_error and one.path and one.package not in _BY_LIBRARY:
-            raises: Raised = "crash" if kills(one.load_error) else "import"
+            raises: Raised = "crash" if ends_process(one.load_error) else "import"
             yield Failing(_module(host, site, one.path), raises, one.load_error)
 
 

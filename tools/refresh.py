@@ -274,6 +274,7 @@ TABLE = (
             "torch": "the files of its release on GitHub, as for the rows above",
             "archs": "capabilities in its setup.py",
             "nvcc": "oldest toolkit in its setup.py",
+            "refused_by_torch": "the first torch that refuses the C++ standard of its setup.py",
         },
     ),
 )

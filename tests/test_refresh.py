@@ -123,7 +123,8 @@ def test_a_row_that_was_cut_comes_back(
         assert after["release"][-1][key] == before["release"][-1][key], key
     missing = {*before["release"][-1]} - {*after["release"][-1]}
     named = {sentence.split("`")[1] for sentence in change.open}
-    implied = {"abi", "machine", "without", "later", "nvcc_by_arch"}  # with the key beside them
+    # Those with the key beside them.
+    implied = {"abi", "machine", "without", "later", "nvcc_by_arch", "refused_by_torch"}
     assert missing - implied <= named
     others = {key: before[key] for key in before if key not in ("release", "checked")}
     assert {key: after[key] for key in others} == others

@@ -272,9 +272,8 @@ TABLE = (
         flash_rows,
         {
             "torch": "the files of its release on GitHub, as for the rows above",
-            "archs": "capabilities in its setup.py",
+            "archs": "capabilities in its setup.py, and the torch that refuses its C++ standard",
             "nvcc": "oldest toolkit in its setup.py",
-            "refused_by_torch": "the first torch that refuses the C++ standard of its setup.py",
         },
     ),
 )

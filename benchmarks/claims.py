@@ -574,11 +574,23 @@ def _flash(what: str, declared: str, used: str, *options: str, tag: str = "") ->
         lib = folder / "torch" / "lib"
         target = folder / f"flash_attn_2_cuda{ending}"
         subprocess.run(
-            ["g++", "-shared", "-fPIC", f"-I{include}", source, "-o", target, f"-L{lib}",
-             f"-L{root}", "-Wl,--no-as-needed", "-lc10", "-Wl,--unresolved-symbols=ignore-all",
-             *options],
+            [
+                "g++",
+                "-shared",
+                "-fPIC",
+                f"-I{include}",
+                source,
+                "-o",
+                target,
+                f"-L{lib}",
+                f"-L{root}",
+                "-Wl,--no-as-needed",
+                "-lc10",
+                "-Wl,--unresolved-symbols=ignore-all",
+                *options,
+            ],
             check=True,
-        )  # fmt: skip
+        )
         files = ("__init__.py", "flash_attn_interface.py")
         listed = [target.name, *(f"flash_attn/{one}" for one in files)]
         listed += [f"{info.name}/METADATA", f"{info.name}/RECORD"]
@@ -640,10 +652,21 @@ def _user(*arguments: str) -> Callable[[Path], bool]:
         if (root / "pyvenv.cfg").exists():
             return False
         subprocess.run(
-            [root / "bin" / "python", "-m", "pip", "install", "-q", "--user", "--no-deps",
-             "--break-system-packages", *arguments],
-            check=True, timeout=LIMIT, env=os.environ | {"PYTHONUSERBASE": str(root / "user")},
-        )  # fmt: skip
+            [
+                root / "bin" / "python",
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--user",
+                "--no-deps",
+                "--break-system-packages",
+                *arguments,
+            ],
+            check=True,
+            timeout=LIMIT,
+            env=os.environ | {"PYTHONUSERBASE": str(root / "user")},
+        )
         return True
 
     return apply
@@ -842,10 +865,18 @@ def _library_in_front(name: str) -> Callable[[Path], bool]:
     def apply(root: Path) -> bool:
         (root / "front").mkdir()
         subprocess.run(
-            ["g++", "-shared", f"-Wl,-soname,{name}", "-x", "c++", os.devnull, "-o",
-             root / "front" / name],
+            [
+                "g++",
+                "-shared",
+                f"-Wl,-soname,{name}",
+                "-x",
+                "c++",
+                os.devnull,
+                "-o",
+                root / "front" / name,
+            ],
             check=True,
-        )  # fmt: skip
+        )
         return True
 
     return apply
@@ -2128,6 +2159,38 @@ BREAKAGES = (
     ),
     Breakage("transformers as a link to nothing", _dangling("transformers")),
     Breakage("triton as a link to nothing", _dangling("triton")),
+    *(
+        _install("--no-deps", one)
+        for one in (
+            "xformers==0.0.26.post1",
+            "xformers==0.0.29.post1",
+            "xformers==0.0.31.post1",
+            "xformers==0.0.33.post1",
+            "torchvision==0.20.0",
+            "torchvision==0.29.0",
+            "torchaudio==2.4.1",
+            "transformers==4.51.3",
+            "transformers==4.56.2",
+            "transformers==5.13.1",
+            "tokenizers==0.20.1",
+            "kernels==0.14.1",
+            "peft==0.13.2",
+            "peft==0.16.0",
+            "torchao==0.7.0",
+            "bitsandbytes==0.44.1",
+            "numpy==1.26.3",
+            "diffusers==0.35.1",
+            "huggingface_hub==0.34.4",
+            "huggingface_hub==1.3.4",
+        )
+    ),
+    _install("--no-deps", "peft", "torchao", "bitsandbytes"),
+    _install("--no-deps", "kernels", "sageattention==1.0.6", "optimum-quanto"),
+    _install("torch==2.10.0"),
+    _install("numpy<2"),
+    _without("packaging", "psutil"),
+    _without("regex", "tqdm"),
+    _without("yaml", "filelock"),
 )
 
 
@@ -2217,8 +2280,10 @@ def _make(root: Path, asked: dict[str, Any]) -> None:
     if kind in ("base", "conda"):
         found = subprocess.run(
             ["uv", "python", "find", "--no-project", asked["python"]],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         subprocess.run(
             ["cp", "-a", Path(found.stdout.strip()).resolve().parents[1], root], check=True
         )

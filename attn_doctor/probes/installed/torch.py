@@ -114,7 +114,7 @@ def _unknown_log(host: Host, site: Site, path: str) -> str:
 
 def _logs(host: Host, site: Site, text: str, name: str) -> bool:
     """Whether torch may know the log; of a name with dots this is not looked up."""
-    known = f'"{name}"' in text or name in sys.stdlib_module_names
+    known = name == "all" or f'"{name}"' in text or name in sys.stdlib_module_names
     return known or not name.isidentifier() or bool(site.module(host, name))
 
 

@@ -177,6 +177,7 @@ def test_a_backend_of_another_package(loads: str, there: bool, lost: str) -> Non
     [
         ("", ""),
         ("+dynamo,-aot", ""),
+        ("+all,dynamo", ""),
         ("torch._dynamo,inspect", ""),
         ("dynamo,attention", "attention"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.findings import Finding, Severity, Verdict, precedence
@@ -26,6 +27,8 @@ _BY_TORCH = r"^it (?!requires)[^/]*\btorch\b"
 
 #: Another torch than the environment's is imported.
 _STRAY = "python/torch-in-pythonpath"
+#: A package has several copies. Those of PYTHONPATH are imported before the environment's.
+_COPIES = "python/duplicates"
 
 
 def _about_torch(rule: Rule) -> bool:
@@ -40,43 +43,58 @@ def _concerns(packages: frozenset[str], about: frozenset[str], error: str) -> bo
     return named or not packages or not (about or error)
 
 
+class _Problems(Struct):
+    """What is wrong, as far as it can explain something else."""
+
+    of_rules: dict[str, set[frozenset[str]]]
+    """Rule → the packages of each of its problems."""
+    requires: dict[str, tuple[str, ...]]
+    of_stray_torch: set[str]
+    """Rules whose findings are about a torch that PYTHONPATH leads to."""
+
+    def root(self, id: str, seen: frozenset[str], about: frozenset[str], error: str) -> str:
+        """Return the rule whose problem explains that of `id`; itself if none does."""
+        for needed in self.requires.get(id, ()):
+            if error and needed.endswith("/torch-too-old") and not re.search(_BY_TORCH, error):
+                continue
+            if needed not in seen and any(
+                _concerns(other, about, error) for other in self.of_rules.get(needed, ())
+            ):
+                return self.root(needed, seen | {needed}, frozenset() if error else about, "")
+        return _STRAY if id in self.of_stray_torch else id
+
+    def cause(self, rule: Rule, finding: Finding, about: frozenset[str]) -> str:
+        """Return the rule whose problem explains a finding; that of the finding if none does."""
+        error = _import_error(finding)
+        of_one = about if error or rule.for_each == "extensions" else frozenset()
+        found = self.root(rule.id, frozenset({rule.id}), of_one, error)
+        copies = self.of_rules.get(_COPIES, ())
+        hidden = finding.severity is not Severity.INFO and any(about & one for one in copies)
+        return _COPIES if found == rule.id and hidden else found
+
+
 def with_causes(findings: list[tuple[Rule, Finding, frozenset[str]]]) -> list[Finding]:
     """Each finding with the problem that explains it, where one of its rule's `requires` is one.
 
     A problem of one package does not explain that of another package's extension, nor an import
     that fails for something else: curing the one leaves the other. Where PYTHONPATH leads to
-    another torch, that explains what is wrong with that torch and with the packages beside it.
+    another torch, that explains what is wrong with that torch and with the packages beside it;
+    where it leads to another copy of a package, what is wrong with that copy.
     """
     wrong: dict[str, set[frozenset[str]]] = {}
     for _, finding, about in findings:
         if finding.verdict is Verdict.PROBLEM:
             wrong.setdefault(finding.rule, set()).add(about)
-    requires = {rule.id: rule.requires for rule, _, _ in findings}
     strays = {
         rule.id
         for rule, finding, _ in findings
         if _STRAY in wrong and finding.severity is not Severity.INFO and _about_torch(rule)
     }
-
-    def root(id: str, seen: frozenset[str], about: frozenset[str], error: str = "") -> str:
-        for needed in requires.get(id, ()):
-            if error and needed.endswith("/torch-too-old") and not re.search(_BY_TORCH, error):
-                continue
-            if needed not in seen and any(
-                _concerns(other, about, error) for other in wrong.get(needed, ())
-            ):
-                return root(needed, seen | {needed}, frozenset() if error else about)
-        return _STRAY if id in strays else id
-
+    problems = _Problems(wrong, {rule.id: rule.requires for rule, _, _ in findings}, strays)
     explained = []
     for rule, finding, about in findings:
-        if finding.verdict in OPEN:
-            error = _import_error(finding)
-            of_one = about if error or rule.for_each == "extensions" else frozenset()
-            cause = root(rule.id, frozenset({rule.id}), of_one, error)
-            if cause != rule.id:
-                finding = replace(finding, caused_by=cause)
-        explained.append(finding)
+        cause = problems.cause(rule, finding, about) if finding.verdict in OPEN else rule.id
+        explained.append(finding if cause == rule.id else replace(finding, caused_by=cause))
     return explained
 
 

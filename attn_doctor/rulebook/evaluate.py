@@ -328,5 +328,7 @@ def _packages(rule: Rule, lookup: FactLookup) -> frozenset[str]:
     """The packages that a finding is about; empty for one about torch or the machine."""
     if rule.for_each == "extensions":
         return frozenset({str(lookup("extension.package"))})
+    if rule.for_each == "duplicates" and lookup("duplicate.place") in ("pythonpath", "path-file"):
+        return frozenset({str(lookup("duplicate.package")).replace("-", "_")})
     heads = (line.fact.partition(".")[0] for line in (*rule.applies.lines, *rule.when.lines))
     return frozenset(head for head in heads if head in PACKAGES)

@@ -304,6 +304,25 @@ def test_a_stray_torch_explains_what_is_said_of_it(write: Write) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("place", "package", "explains"),
+    [("pythonpath", "torchvision", True), ("folder", "torchvision", False),
+     ("pythonpath", "flash-attn", False)],
+)  # fmt: skip
+def test_a_copy_in_pythonpath_explains_what_is_said_of_it(
+    write: Write, place: str, package: str, explains: bool
+) -> None:
+    when = "[when]\nall = ['duplicate.versions.count > 1']\n"
+    rules = [
+        write("python/duplicates", when, "warning", 'for_each = "duplicates"\nsubject = "a"'),
+        write("torch/torchvision", "[when]\nall = ['torchvision.version == \"0.20\"']\n"),
+    ]
+    copies = [{"package": package, "versions": ["0.20", "0.22"], "place": place}]
+    known = facts(torchvision={"version": "0.20"}, duplicates=copies)
+    expected = "python/duplicates" if explains else ""
+    assert causes(rules, known) == {"python/duplicates": "", "torch/torchvision": expected}
+
+
 def test_a_required_rule_that_finds_nothing_explains_nothing(write: Write) -> None:
     fine = write("a/fine", "[when]\nall = ['torch.build == \"cuda\"']\n")
     rules = [problem(write, "b/consequence", requires='"a/fine", "z/absent"'), fine]

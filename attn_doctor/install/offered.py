@@ -107,6 +107,8 @@ _WORDS = {
     "sageattention": "sage",
 }
 _TORCH = {"torch", "torchvision", "torchaudio"}
+#: What a build imports, which `install` brings itself.
+_TOOLS = {"packaging", "ninja", "psutil", "wheel", "setuptools"}
 #: The condition in the title of a fix.
 _FIRST, _LAST = re.compile(r"If [^,:]{3,100}[,:] "), re.compile(r", if [^,]{3,100}$")
 #: Options of `install` that a fix may have.
@@ -222,7 +224,12 @@ def _words(run: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
         repairs = call is not None and _REPAIRS & {*call.flags} and named & _WORDS.keys()
         if argv[:2] == ("attn-doctor", "install"):
             found |= {*argv[2:]}
-        elif call is None or call.verb != "install" or named - _WORDS.keys() - _TORCH or repairs:
+        elif (
+            call is None
+            or call.verb != "install"
+            or repairs
+            or named - _WORDS.keys() - _TORCH - _TOOLS
+        ):
             return ()
         found |= {_WORDS[name] for name in named & _WORDS.keys()}
     return tuple(word for word in _WORDS.values() if word in found)

@@ -157,18 +157,13 @@ def test_libraries_are_unknown_on_other_systems() -> None:
     assert gaps.reasons["torch.missing_libraries"].endswith("on Linux only")
 
 
-@pytest.mark.parametrize("defined", [True, False])
-def test_a_cuda_wheel_of_another_version_lacks_a_symbol(
-    installed: Environment, defined: bool
-) -> None:
-    """nvidia-nccl-cu12 2.18.1 beside torch 2.9.1: `undefined symbol: ncclMemFree`."""
+def with_nccl(installed: Environment, has: str, needs: str) -> Path:
+    """Add an NCCL that has one function, and a torch that needs one of it; return the NCCL."""
     nccl = installed.site / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
-    name = "ncclMemFree" if defined else "ncclOld"
-    text = f'extern "C" int {name}() {{ return 0; }}'
-    library(nccl, text, "-Wl,-soname,libnccl.so.2")
+    library(nccl, f'extern "C" int {has}() {{ return 0; }}', "-Wl,-soname,libnccl.so.2")
     library(
         installed.lib / "libtorch_cuda.so",
-        'extern "C" int ncclMemFree(); int torch_cuda() { return ncclMemFree(); }',
+        f'extern "C" int {needs}(); int torch_cuda() {{ return {needs}(); }}',
         "-Wl,--no-as-needed", f"-L{nccl.parent}", "-l:libnccl.so.2",
         "-Wl,-rpath,$ORIGIN/../../nvidia/nccl/lib", "-Wl,--unresolved-symbols=ignore-all",
         "-Wl,-z,now",
@@ -178,6 +173,15 @@ def test_a_cuda_wheel_of_another_version_lacks_a_symbol(
         "-Wl,--no-as-needed", f"-L{installed.lib}", "-ltorch_cuda", "-Wl,-rpath,$ORIGIN",
         "-Wl,--allow-shlib-undefined",
     )  # fmt: skip
+    return nccl
+
+
+@pytest.mark.parametrize("defined", [True, False])
+def test_a_cuda_wheel_of_another_version_lacks_a_symbol(
+    installed: Environment, defined: bool
+) -> None:
+    """nvidia-nccl-cu12 2.18.1 beside torch 2.9.1: `undefined symbol: ncclMemFree`."""
+    with_nccl(installed, "ncclMemFree" if defined else "ncclOld", "ncclMemFree")
     for name, version, needs in (
         ("torch", "2.4.1", "nvidia-nccl-cu12==2.20.5"),
         ("nvidia_nccl_cu12", "2.18.1", ""),
@@ -197,21 +201,7 @@ def test_a_wheel_for_another_cuda_overwrites_a_library(
     installed: Environment, defined: bool
 ) -> None:
     """nvidia-nccl-cu12 2.21.5 beside torch 2.11.0 for CUDA 13: no `ncclCommWindowDeregister`."""
-    nccl = installed.site / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
-    name = "ncclNew" if defined else "ncclOld"
-    library(nccl, f'extern "C" int {name}() {{ return 0; }}', "-Wl,-soname,libnccl.so.2")
-    library(
-        installed.lib / "libtorch_cuda.so",
-        'extern "C" int ncclNew(); int torch_cuda() { return ncclNew(); }',
-        "-Wl,--no-as-needed", f"-L{nccl.parent}", "-l:libnccl.so.2",
-        "-Wl,-rpath,$ORIGIN/../../nvidia/nccl/lib", "-Wl,--unresolved-symbols=ignore-all",
-        "-Wl,-z,now",
-    )  # fmt: skip
-    library(
-        installed.lib / "libtorch_python.so", "int torch_python() { return 0; }",
-        "-Wl,--no-as-needed", f"-L{installed.lib}", "-ltorch_cuda", "-Wl,-rpath,$ORIGIN",
-        "-Wl,--allow-shlib-undefined",
-    )  # fmt: skip
+    nccl = with_nccl(installed, "ncclNew" if defined else "ncclOld", "ncclNew")
     (installed.lib.parent / "version.py").write_text(
         "__version__ = '2.11.0+cu130'\ncuda = '13.0'\n"
     )

@@ -164,16 +164,20 @@ def _may_fail(diagnosis: Diagnosis) -> bool:
     To find out takes longer than the rest of a check. Advisories only install another torch.
     """
     problems = (one for one in diagnosis.problems if not one.rule.startswith("advisories/"))
-    words = {word for one in problems for fix in one.fixes for word in sum(fix.run, ())}
-    return any(
-        "flash-attn" in word
-        or "SageAttention" in word
-        or "xformers" in word
-        or "diffusers" in word
-        or ">=" in word
-        or "==" in word
-        for word in words
-    )
+    commands = {" ".join(argv) for one in problems for fix in one.fixes for argv in fix.run}
+    return any(part in command for command in commands for part in _MAY_FAIL)
+
+
+#: Parts of commands that install what has to fit torch, or a certain release.
+_MAY_FAIL = (
+    "attn-doctor install",
+    "flash-attn",
+    "SageAttention",
+    "xformers",
+    "diffusers",
+    ">=",
+    "==",
+)
 
 
 def _configurations(request: CheckRequest) -> tuple[list[Reading], list[str]]:

@@ -9,7 +9,7 @@ caches, so it is never estimated.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -135,6 +135,8 @@ _SAGE_EXTENSIONS, _SAGE_FILES = 4, 7
 #: SageAttention's setup.py names C++17. torch 2.13 compiles extensions as C++20, and the headers of
 #: 2.14 refuse C++17. The last `-std` counts.
 _CXX20_TORCH = (2, 13)
+#: TRUE installs flash-attn without its CUDA kernels.
+_WITHOUT_KERNELS = "FLASH_ATTENTION_SKIP_CUDA_BUILD"
 #: Variables of a build that follow from memory and processors.
 PARALLELISM = ("MAX_JOBS", "EXT_PARALLEL", "NVCC_THREADS")
 
@@ -246,8 +248,7 @@ def preflight(name: str, facts: Facts, *, release: bool = True) -> Preflight:
     doubts: list[str] = []
     home = _home(facts, obstacles, doubts)
     _compilers(facts, obstacles, doubts)
-    if release:
-        _standard(name, facts, obstacles)
+    _torch(name, facts, obstacles, release=release)
     archs = _archs(name, facts, obstacles, doubts)
     _nvcc_for(name, archs, facts, home, obstacles)
     _check_memory(name, facts, obstacles, doubts)
@@ -256,6 +257,8 @@ def preflight(name: str, facts: Facts, *, release: bool = True) -> Preflight:
         variables["TORCH_CUDA_ARCH_LIST"] = ";".join(f"{sm // 10}.{sm % 10}" for sm in archs)
         if name == "flash-attn":
             variables["FLASH_ATTN_CUDA_ARCHS"] = ";".join(map(str, archs))
+    if name == "flash-attn" and facts.env.get(_WITHOUT_KERNELS):
+        variables[_WITHOUT_KERNELS] = "FALSE"
     if name == "sageattention" and parts(facts.torch.version or "") >= _CXX20_TORCH:
         before = facts.env.get("NVCC_APPEND_FLAGS", "")
         variables["CXX_APPEND_FLAGS"] = "-std=c++20"
@@ -324,11 +327,17 @@ def _compilers(facts: Facts, obstacles: list[str], doubts: list[str]) -> None:
         obstacles.append(f"Python.h is missing from {facts.python.include or 'this Python'}")
 
 
-def _standard(name: str, facts: Facts, obstacles: list[str]) -> None:
-    """The C++ standard that the release names, which the headers of a newer torch refuse."""
+def _torch(name: str, facts: Facts, obstacles: list[str], *, release: bool) -> None:
+    """A torch that the sources are too new or, for a release, too old for.
+
+    The release names a C++ standard that the headers of a newer torch refuse.
+    """
     row: Mapping[str, Any] = library.tables()[name]["release"][-1]
-    first = row.get("refused_by_torch")
-    if first and facts.torch.version and parts(facts.torch.version) >= parts(first):
+    version = parts(facts.torch.version or "")
+    oldest, first = row.get("oldest_torch"), row.get("refused_by_torch")
+    if oldest and version and version < parts(oldest):
+        obstacles.append(f"{name} needs torch {oldest} or later")
+    if release and first and version and version >= parts(first):
         obstacles.append(
             f"{name} {row['version']} is compiled as C++17, and torch {first} and later need C++20,"
             " which its main branch names"
@@ -347,22 +356,34 @@ def _archs(name: str, facts: Facts, obstacles: list[str], doubts: list[str]) -> 
             " machine with the GPU, or set TORCH_CUDA_ARCH_LIST and install it by hand"
         )
         return []
-    rows = library.tables()[name]["release"]
-    known: list[int] = next((row["archs"] for row in reversed(rows) if row.get("archs")), [])
-    if name == "flash-attn":
-        # Code for 8.0 serves all of 8.x, that for 10.0 and 12.0 their generations. Orin (8.7) is
-        # apart until CUDA 13.2.
-        alone = apart(facts.torch.cuda or "13.2")
-        fitting = {
-            max((one for one in known if runs(sm, str(one), alone)), default=0) for sm in sms
-        }
-    else:
-        fitting = {sm if sm in known else 0 for sm in sms}
+    fitting = {_code_for(name, sm, facts) for sm in sms}
     if 0 in fitting:
-        names = ", ".join(f"{sm // 10}.{sm % 10}" for sm in sms)
-        obstacles.append(f"{name} has no kernels for compute capability {names}")
+        obstacles.append(_no_code(name, sms))
         return []
     return sorted(fitting)
+
+
+def without_code(name: str, facts: Facts) -> str:
+    """Return that no release of `name` has code for any of the GPUs; empty if one may have it."""
+    sms = sorted({one.sm for one in facts.gpus or () if one.sm and one.visible is not False})
+    return "" if not sms or any(_code_for(name, sm, facts) for sm in sms) else _no_code(name, sms)
+
+
+def _no_code(name: str, sms: Sequence[int]) -> str:
+    names = ", ".join(f"{sm // 10}.{sm % 10}" for sm in sms)
+    return f"{name} has no kernels for compute capability {names}"
+
+
+def _code_for(name: str, sm: int, facts: Facts) -> int:
+    """The compute capability ×10 of the code of `name` that runs on a GPU; 0 if it has none."""
+    rows = library.tables()[name]["release"]
+    known: list[int] = next((row["archs"] for row in reversed(rows) if row.get("archs")), [])
+    if name != "flash-attn":
+        return sm if sm in known else 0
+    # Code for 8.0 serves all of 8.x, that for 10.0 and 12.0 their generations. Orin (8.7) is
+    # apart until CUDA 13.2.
+    alone = apart(facts.torch.cuda or "13.2")
+    return max((one for one in known if runs(sm, str(one), alone)), default=0)
 
 
 def _nvcc_for(name: str, archs: list[int], facts: Facts, home: str, obstacles: list[str]) -> None:

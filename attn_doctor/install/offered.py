@@ -1,15 +1,15 @@
 """The fixes of a diagnosis that can work on this machine, as `fix` and `install` would do them.
 
-A package that has to fit torch is what `attn-doctor install` chooses: where that is another torch,
-or a build from source, the fix names that command; where nothing fits, it says why. A build that
-would stop here is offered with what stops it, after the other fixes; a toolkit that it needs comes
-first. So is a package of which no release fits this Python. flash-attn is pinned to the release
-whose prebuilt wheel fits.
+A rule that needs flash-attn or SageAttention names `attn-doctor install`, which chooses a release.
+Where a prebuilt wheel fits the installed torch, pip's command is shown in its place. Where torch
+has to change, or a build from source is needed, the command stays; where nothing fits, the fix says
+why. On Windows the choice includes the wheels of others, if there is none of the project.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from attn_doctor.explain.explanation import Explanation
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Verdict
 from attn_doctor.fixes import python_support, torch_support
-from attn_doctor.fixes.pip_arguments import PipCall, pip_call
+from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
 from attn_doctor.fixes.postconditions import Same, with_build
 from attn_doctor.fixes.source_builds import (
     PARALLELISM,
@@ -33,6 +33,7 @@ from attn_doctor.install.builds import TorchBuild, published
 from attn_doctor.install.choice import Choice, Conflict, choose
 from attn_doctor.install.demand import Demand
 from attn_doctor.install.known_faults import known_faults
+from attn_doctor.install.packages import Pick
 from attn_doctor.install.together import joined
 from attn_doctor.requirement import satisfies
 from attn_doctor.rulebook import library
@@ -57,10 +58,9 @@ def _fixes(fixes: tuple[Fix, ...], facts: Facts) -> tuple[Fix, ...]:
     if not any(fix.run for fix in fixes):
         return fixes
     possible = [possible_here(fix, facts) for fix in fixes]
-    possible.sort(
-        key=lambda fix: fix.title.startswith((_LATER, _NEVER, _NOWHERE))
-    )  # stable: best first
-    return tuple(possible)
+    possible.sort(key=lambda fix: fix.title.startswith(_IMPOSSIBLE))  # stable: best first
+    for_gpu = [fix for fix in possible if not fix.title.startswith(_NO_GPU)]
+    return tuple(for_gpu or possible)
 
 
 def decided(diagnosis: Diagnosis) -> Diagnosis:
@@ -99,6 +99,9 @@ _LATER = "Not possible yet: "
 _NEVER = "Not possible with this Python: "
 #: The start of the title of a fix for which no set of releases exists here.
 _NOWHERE = "Not possible here: "
+#: The start of the title of a fix that these GPUs exclude. It is left out beside other fixes.
+_NO_GPU = "Not possible on this GPU: "
+_IMPOSSIBLE = (_LATER, _NEVER, _NOWHERE, _NO_GPU)
 #: Packages that `install` chooses with their torch → its word for them.
 _WORDS = {
     "flash-attn": "flash",
@@ -111,8 +114,9 @@ _TORCH = {"torch", "torchvision", "torchaudio"}
 _TOOLS = {"packaging", "ninja", "psutil", "wheel", "setuptools"}
 #: The condition in the title of a fix.
 _FIRST, _LAST = re.compile(r"If [^,:]{3,100}[,:] "), re.compile(r", if [^,]{3,100}$")
+_COMMUNITY = "--community"
 #: Options of `install` that a fix may have.
-_OPTIONS = ("--community", "--reinstall")
+_OPTIONS = (_COMMUNITY, "--reinstall")
 #: Options of a command that repairs the installed release.
 _REPAIRS = {"--force-reinstall", "--no-deps"}
 
@@ -123,13 +127,13 @@ def possible_here(fix: Fix, facts: Facts) -> Fix:
     run: list[tuple[str, ...]] = []
     for argv in fix.run:
         call = pip_call(argv)
+        if unfit := python_support.obstacle(call or _asked(argv), facts):
+            return _not_here(fix, unfit)
         if call is None:
             run.append(argv)
             continue
-        if unfit := python_support.obstacle(call, facts):
-            return _not_here(fix, unfit)
         if unfit := torch_support.obstacle(call, facts):
-            return _by_hand(fix, _NOWHERE, f"{unfit[0].upper()}{unfit[1:]}.")
+            return _by_hand(fix, _NOWHERE, _sentence([unfit]))
         name = built_by(call, facts)
         if not name:
             ready = torch_support.bounded(pinned(call, facts), facts)
@@ -144,8 +148,19 @@ def possible_here(fix: Fix, facts: Facts) -> Fix:
     return replace(fix, run=tuple(run))
 
 
+def _asked(argv: tuple[str, ...]) -> PipCall:
+    """The packages that a command of `install` names; SageAttention 2 is not on the index."""
+    named = argv[2:] if argv[:2] == ("attn-doctor", "install") else ()
+    wanted = (
+        Wanted(package, url="its repository" if word == "sage" else "")
+        for package, word in _WORDS.items()
+        if word in named
+    )
+    return PipCall(verb="install", wanted=tuple(wanted))
+
+
 def _decided(fix: Fix, facts: Facts, *, builds: bool) -> Fix:
-    """Return the fix as `install` decides it; as it is where the installed torch stays.
+    """Return the fix as `install` decides it; pip's command stays where the installed torch does.
 
     `builds`: a build from source names `install` too.
     """
@@ -154,21 +169,48 @@ def _decided(fix: Fix, facts: Facts, *, builds: bool) -> Fix:
         return fix
     options = tuple(one for one in _OPTIONS if any(one in argv for argv in fix.run))
     found = _chosen(words, Same(facts), options)
+    if facts.system.os == "windows" and not _prebuilt(found) and _COMMUNITY not in options:
+        others = _chosen(words, Same(facts), (_COMMUNITY, *options))
+        if _prebuilt(others):
+            found, options = others, (_COMMUNITY, *options)
     if isinstance(found, Conflict):
-        head = _LATER if {*found.names} <= _WORDS.keys() else _NOWHERE
-        reasons = "; ".join(found.reasons)
-        return _by_hand(fix, head, f"{reasons[0].upper()}{reasons[1:]}.")
-    compiled = any(one.how == "build" for one in found.picks)
-    if not found.moves_torch and not (compiled and builds):
-        return fix
-    return replace(
-        fix,
-        title=_under_its_condition(fix.title, _title(found)),
-        safety=Safety.ASK,
-        run=(("attn-doctor", "install", *words, *options),),
-        manual="",
-        needs="",
-    )
+        return _by_hand(fix, _head(found, facts), _sentence(found.reasons))
+    named = any(argv[:2] == ("attn-doctor", "install") for argv in fix.run)
+    if found.moves_torch or _COMMUNITY in options or (builds and not _prebuilt(found)):
+        return replace(
+            fix,
+            title=_under_its_condition(fix.title, _title(found)),
+            safety=Safety.ASK,
+            run=(("attn-doctor", "install", *words, *options),),
+            manual="",
+            needs="",
+        )
+    return replace(fix, run=_by_pip(found, facts, options)) if named else fix
+
+
+def _prebuilt(found: Choice | Conflict) -> bool:
+    """A set exists of which nothing is compiled."""
+    return isinstance(found, Choice) and all(one.how != "build" for one in found.picks)
+
+
+def _by_pip(found: Choice, facts: Facts, options: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """The commands with which `install` would install the packages."""
+    from attn_doctor.install.plan import plan
+
+    steps = plan(found, facts, reinstall="--reinstall" in options).steps
+    return tuple(argv for step in steps for argv in step.run)
+
+
+def _head(found: Conflict, facts: Facts) -> str:
+    """The start of the title of a fix that cannot work."""
+    if found.names == ("gpu",) or facts.system.os == "macos":
+        return _NO_GPU
+    return _LATER if {*found.names} <= _WORDS.keys() else _NOWHERE
+
+
+def _sentence(reasons: Sequence[str]) -> str:
+    text = "; ".join(reasons)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _with_faults(fix: Fix, facts: Facts) -> Fix:
@@ -210,7 +252,7 @@ def _torch_of(call: PipCall, facts: Facts) -> TorchBuild | None:
 def _chosen(words: tuple[str, ...], same: Same, options: tuple[str, ...]) -> Choice | Conflict:
     """What `install` chooses; all backends of a report ask for it."""
     demand = Demand(
-        words=words, community="--community" in options, reinstall="--reinstall" in options
+        words=words, community=_COMMUNITY in options, reinstall="--reinstall" in options
     )
     return choose(demand, same.facts, library.tables())
 
@@ -238,11 +280,15 @@ def _words(run: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
 def _title(found: Choice) -> str:
     """What `install` does, in a few words."""
     moving = [one for one in found.picks if one.how != "stays" and one.version]
-    names = " and ".join(
-        f"{one.package} {one.version}" + (", compiled here" if one.how == "build" else "")
-        for one in moving
-    )
+    names = " and ".join(f"{one.package} {one.version}{_origin(one)}" for one in moving)
     return f"Install {names}, with {found.torch.text}" if found.moves_torch else f"Install {names}"
+
+
+def _origin(one: Pick) -> str:
+    """Where a package comes from, if not from its project's wheels."""
+    if one.how == "build":
+        return ", compiled here"
+    return "" if one.wheel is None or one.official else f", a wheel by {one.wheel.publisher}"
 
 
 def _under_its_condition(title: str, new: str) -> str:
@@ -268,8 +314,7 @@ def _prepared(argv: tuple[str, ...], found: Preflight, facts: Facts) -> tuple[st
 
 def _not_yet(fix: Fix, found: Preflight) -> Fix:
     """A build that would stop, without its command: with the reason in its place."""
-    reasons = "; ".join(found.obstacles)
-    return _by_hand(fix, _LATER, f"{reasons[0].upper()}{reasons[1:]}.")
+    return _by_hand(fix, _LATER, _sentence(found.obstacles))
 
 
 def _not_here(fix: Fix, reason: str) -> Fix:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from attn_doctor.derived.releases import find, parts, series
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.ready_wheels import ReadyWheel, ready_wheels
-from attn_doctor.fixes.source_builds import preflight
+from attn_doctor.fixes.source_builds import preflight, without_code
 from attn_doctor.fixes.wheel_check import Verdict, every_flash, every_xformers, verdict
 from attn_doctor.requirement import satisfies
 from attn_doctor.rulebook import library
@@ -170,7 +170,7 @@ def _accepts(specifier: str | None, torch: str | None) -> bool:
 
 
 def _flash(facts: Facts, rules: Rules) -> Pick | Lacking:
-    if fault := _needs_cuda("flash-attn", facts):
+    if fault := _needs_cuda("flash-attn", facts) or without_code("flash-attn", facts):
         return Lacking(fault)
     if ready := next(_flash_wheels(facts, rules), None):
         return ready

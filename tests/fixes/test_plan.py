@@ -29,6 +29,7 @@ from attn_doctor.fixes.requirements_file import requirements
 from attn_doctor.fixes.source_builds import preflight
 from attn_doctor.fixes.steps import Plan, Stale
 from attn_doctor.fixes.wheel_check import verdict
+from attn_doctor.install.offered import decided
 from attn_doctor.rulebook.conditions import Condition
 
 #: A healthy machine for builds: an H100 and CUDA 13.
@@ -398,14 +399,12 @@ def test_a_release_whose_sources_torch_refuses_is_not_built(
     assert ("torch 2.14 and later need C++20" in step.blocked_by) is stopped
 
 
-def test_the_plan_says_what_the_rule_says() -> None:
+def test_a_package_that_install_would_compile_is_compiled_by_fix() -> None:
     facts = derive(replace(H100, diffusers=Package(installed=True, version="0.40.0"), gaps={}))
-    diagnosis = diagnosis_of(facts)
-    (finding,) = (
-        one for one in diagnosis.problems if one.rule == "diffusers/sageattention-too-old"
-    )
-    step = plan(diagnosis, [finding.rule]).steps[0]
-    assert finding.fixes[0].run[0][0] == f"MAX_JOBS={step.variables['MAX_JOBS']}" == "MAX_JOBS=13"
+    rule = "diffusers/sageattention-too-old"
+    step = plan(decided(diagnosis_of(facts)), [rule]).steps[0]
+    assert (step.kind, step.variables["MAX_JOBS"]) == ("build", "13")
+    assert "--force-reinstall" in step.run[0]
 
 
 def test_no_figure_without_a_source() -> None:

@@ -18,6 +18,7 @@ from attn_doctor.pretend import pretend
 from attn_doctor.rulebook import library
 from attn_doctor.shell.commands import shell_lines
 from attn_doctor.snapshot import load
+from tests.install.machines import machine as assumed
 
 MACHINES = sorted((Path(__file__).parents[1] / "machines").iterdir())
 SAGE = ("pip", "install", "--no-build-isolation", "git+https://github.com/thu-ml/SageAttention")
@@ -188,5 +189,61 @@ def test_a_log_of_windows_gets_the_wheel_of_the_fork() -> None:
     )  # fmt: skip
     found = offered_for_log(explain((), library.load(), None, texts=["\n".join(lines)]))
     fix = next(fix for fix in found.matches[0].fixes if fix.run)
-    assert fix.run == (("attn-doctor", "install", "sage", "--community"),)
+    assert fix.run == (("attn-doctor", "install", "sage", "--community", "--reinstall"),)
     assert "torch 2.1" not in fix.title  # the torch of the log stays
+
+
+FLASH_AGAIN = ("attn-doctor", "install", "flash", "--reinstall")
+_ADA = ("gpu=rtx4090", "driver=580", "python=3.12.3")
+
+
+@pytest.mark.parametrize(
+    ("pretended", "run", "title"),
+    [
+        ((*_ADA, "os=linux", "torch=2.9.1+cu128"), "pip", "Fix 1"),
+        ((*_ADA, "os=linux", "torch=2.14.1+cu130"), "install", "with torch 2."),
+        ((*_ADA, "os=windows", "torch=2.9.1+cu128"), "--community", "a wheel by "),
+    ],
+)
+def test_install_decides_for_a_rule_that_names_it(
+    pretended: tuple[str, ...], run: str, title: str
+) -> None:
+    facts = assumed(*pretended)
+    (finding,) = offered(with_fixes(facts, FLASH_AGAIN)).findings
+    (fix,) = finding.fixes
+    ((*words,),) = fix.run
+    assert run in words
+    assert title in fix.title
+    if run == "pip":
+        assert words[:5] == ["pip", "install", "--force-reinstall", "--no-deps", "--no-cache-dir"]
+        assert "torch2.9" in words[5]
+        assert words[5].endswith(".whl")
+
+
+def test_what_the_gpu_excludes_is_left_out_beside_other_fixes() -> None:
+    facts = assumed("gpu=t4", "driver=580", "os=linux", "torch=2.9.1+cu128")
+    other = ("pip", "uninstall", "-y", "flash-attn")
+    (finding,) = offered(with_fixes(facts, FLASH_AGAIN, other)).findings
+    assert [fix.run for fix in finding.fixes] == [(other,)]
+    (finding,) = offered(with_fixes(facts, FLASH_AGAIN)).findings
+    (fix,) = finding.fixes
+    assert (fix.title, fix.run) == ("Not possible on this GPU: fix 1", ())
+    assert "compute capability 8.0" in fix.manual
+
+
+def test_a_wheel_without_code_for_the_gpu_is_not_chosen() -> None:
+    """Thor is 11.0, for which no release of flash-attn is compiled."""
+    facts = assumed("sm=110", "arch=aarch64", "driver=580", "torch=2.9.1+cu130")
+    (finding,) = offered(with_fixes(facts, FLASH_AGAIN)).findings
+    (fix,) = finding.fixes
+    assert fix.run == ()
+    assert "no kernels for compute capability 11.0" in fix.manual
+
+
+def test_sources_that_are_too_new_for_torch_take_another_one() -> None:
+    again = ("attn-doctor", "install", "sage", "--reinstall")
+    facts = assumed(*_ADA, "os=linux", "torch=2.3.1+cu121")
+    (finding,) = offered(with_fixes(facts, again)).findings
+    (fix,) = finding.fixes
+    assert fix.run == (again,)
+    assert "with torch 2." in fix.title

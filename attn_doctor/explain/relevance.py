@@ -189,7 +189,9 @@ def _cannot_be(cause: str, area: str, end: LogEnd) -> bool:
 
 def standing(matches: Sequence[SymptomMatch]) -> list[SymptomMatch]:
     """The matches that state a defect which stays, although the log ends in another failure."""
-    return [match for match in matches if log_signals().standing.search(match.said)]
+    signals = log_signals()
+    stated = (match for match in matches if signals.standing.search(match.said))
+    return [match for match in stated if not signals.quoted.search(match.said)]
 
 
 def _is_before_end(match: SymptomMatch, rules: Mapping[str, Rule], ends: Sequence[LogEnd]) -> bool:

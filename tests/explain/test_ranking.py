@@ -75,6 +75,11 @@ def test_a_note_that_the_run_goes_on_does_not_explain_a_later_failure(
         f"If you see `{LINE}`, install another release.",
         f"If you see `{LINE}, for {'a reason ' * 20}`, install another release.",
         f'    with pytest.raises(RuntimeError, match="{LINE}"):',
+        f'src/checks.py:41:        "{LINE}"',
+        f"src/checks.py:# {LINE}",
+        f"I have fixed the error `{LINE}` by another torch, now I get this:",
+        f"The earlier error ({LINE}) is gone.",
+        f"I no longer get `{LINE}`.",
     ],
 )
 def test_a_line_that_quotes_a_failure_is_no_failure(
@@ -83,6 +88,9 @@ def test_a_line_that_quotes_a_failure_is_no_failure(
     rule("a/b", "torch-cpu-only", LINE)
     assert not explained(line).matches
     assert explained(f"{line}\n{LINE}").matches
+    standing = "xFormers can't load C++/CUDA extensions. xFormers was built for another torch"
+    rule("a/c", "xformers-torch-mismatch", "xFormers was built for")
+    assert not explained(line.replace(LINE, standing)).matches
 
 
 def test_facts_of_the_log_and_of_the_machine(rule: WriteRule, explained: Explain) -> None:

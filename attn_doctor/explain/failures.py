@@ -267,6 +267,8 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[Frame, ...]) -> Iterat
             continue
         if alone and signals.harmless.search(text):
             continue
+        if signals.quoted.search(text):
+            continue
         if not (signals.benign.search(text) or signals.passed.search(text) or NO_GIT.match(text)):
             line = _said_by(trace.lines, index)
             stack = trace.lines[index : index + LOOK_BACK] if _CRASH.search(text) else ()

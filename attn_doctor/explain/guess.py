@@ -20,7 +20,7 @@ from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.messages import KnownMessage, known_message
 from attn_doctor.explain.normalize import LogLine, NormalizedLog
 from attn_doctor.explain.outside import outside
-from attn_doctor.explain.survived import reports_another, survived
+from attn_doctor.explain.survived import gone_past, ran_on, reports_another, survived
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
 from attn_doctor.rulebook.frames import Frame, frames_of
 
@@ -40,8 +40,24 @@ _TYPED = 5
 
 def guess(name: str, log: NormalizedLog) -> Guess | None:
     """The component at which the end of a log failed; None if no component is named."""
-    near: Guess | None = None
     trace = TraceLog(log.lines)
+    found = _guess(name, log, trace)
+    return None if found is None or _is_over(found.line, trace) else found
+
+
+def _is_over(number: int, trace: TraceLog) -> bool:
+    """The line quotes a failure, or a run went on after it, and did not end in its failure."""
+    index = next((at for at, line in enumerate(trace.lines) if line.number == number), None)
+    if index is None:
+        return False
+    line, outside = trace.lines[index], trace.positions[index].failure < 0
+    if log_signals().quoted.search(line.text) or number < ran_on(trace):
+        return True
+    return outside and number < gone_past(trace).get(line.rank, 0)
+
+
+def _guess(name: str, log: NormalizedLog, trace: TraceLog) -> Guess | None:
+    near: Guess | None = None
     about = list(_about_attention(trace))
     for index, failure in enumerate(about):
         known = _known(failure)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from attn_doctor.explain.components import component_table
 from attn_doctor.explain.log_signals import log_signals
-from attn_doctor.explain.survived import ABSENT, gone_past, survived
+from attn_doctor.explain.survived import ABSENT, gone_past, is_killed, ran_on, survived
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
 from attn_doctor.rulebook.rule import Rule
@@ -44,6 +44,10 @@ class LogEnd(Struct, frozen=True):
     """The last line that reports an installation that succeeded, in a log without a failure."""
     unreached: bool = False
     """The installer read no index, so that it does not know what an index has."""
+    ran_on: int = 0
+    """A line after which a run only went on, by many steps; 0 if it did not."""
+    killed: bool = False
+    """The system stopped the run, for its memory."""
     compiled: int = 0
     """The last line in which nvcc counts the errors of a file; 0 if there is none."""
 
@@ -60,6 +64,15 @@ class LogEnd(Struct, frozen=True):
         warns = match.position.kind is LineKind.WARNING
         return warns and match.file == self.file and match.line < self.compiled
 
+    def ran_past(self, match: SymptomMatch, rule: Rule) -> bool:
+        """The match is an exception, or says what is used instead, and the run went on well."""
+        if match.file != self.file or match.line >= self.ran_on:
+            return False
+        if self.killed:
+            return rule.cause not in log_signals().memory_causes
+        instead = rule.severity == "error" and log_signals().harmless.search(match.said)
+        return match.position.failure >= 0 or bool(instead)
+
     def has_survived(self, match: SymptomMatch) -> bool:
         """The match is in a failure that the run survived."""
         lines = match.file == self.file and self.survived
@@ -68,7 +81,9 @@ class LogEnd(Struct, frozen=True):
 
 def log_end(file: str, trace: TraceLog, stepped: int = 0) -> LogEnd:
     """How a log ends. `stepped`: the line of the last step that a bar shows."""
-    return replace(_log_end(file, trace, stepped), compiled=_last(_COMPILED, trace))
+    end = _log_end(file, trace, stepped)
+    compiled, on = _last(_COMPILED, trace), ran_on(trace)
+    return replace(end, compiled=compiled, ran_on=on, killed=is_killed(trace))
 
 
 def _log_end(file: str, trace: TraceLog, stepped: int) -> LogEnd:
@@ -117,6 +132,9 @@ def relevant(
     """The matches without those that report no failure, or precede an unrelated one."""
     kept = [match for match in matches if not _is_incidental(match, matches, rules, ends)]
     kept = [match for match in kept if not any(end.has_survived(match) for end in ends)]
+    kept = [
+        match for match in kept if not any(end.ran_past(match, rules[match.rule]) for end in ends)
+    ]
     kept = [match for match in kept if not _is_added(match, kept, rules)]
     kept = [match for match in kept if not _is_beside(match, kept, rules, ends)]
     kept = [match for match in kept if not any(end.compiled_after(match) for end in ends)]

@@ -8,17 +8,19 @@ earlier one, and if lines between them show that the program went on.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from attn_doctor.explain.components import component_table
 from attn_doctor.explain.log_signals import log_signals
-from attn_doctor.explain.tracebacks import LineKind, TraceLog
+from attn_doctor.explain.tracebacks import PROMPT, LineKind, Position, TraceLog
+from attn_doctor.rulebook.frames import FRAME
 
 #: Lines with a time of day that show that a program went on, if none shows it by itself.
 _INFORMED = 2
 #: The same without a time of day.
 _PLAIN = 10
+#: Steps after a failure that show that it is over, whatever ends the run.
+_STEPS = 10
 #: A message, or a name, of fewer characters may be in another text by chance.
 _REPEATED, _NAME = 12, 5
 
@@ -33,6 +35,20 @@ _REPORTS_ANOTHER = re.compile(
     r"|Connection (?:reset|refused|closed)|Timeout|timed out|ProcessGroup|NCCL|c10d|[Gg]loo"
     r"|ActorDied|ActorUnavailable|DeadError|Background loop|RayTaskError|SystemExit"
     r"|KeyboardInterrupt|CancelledError"
+)
+#: A person stopped the program.
+_INTERRUPTED = re.compile(r"^\s*KeyboardInterrupt\b", re.MULTILINE)
+#: The system stopped a process for its memory, and a program that reports that it failed.
+_KILLED = re.compile(r"\s*Killed\s*$")
+_FAILED = re.compile(
+    r"\b(?:[Ee]rror|ERROR|[Ff]atal|FATAL|CRITICAL|[Ff]ailed|FAILED|Aborted)\b"
+    r"|\b[Ee]xit\w* .{0,20}[1-9]\d*$"
+)
+#: What a prompt starts, if it is a program and not a question about the environment.
+_PROGRAM = re.compile(
+    r"\S*python[\d.]*(?:\.exe)? (?!-[cV]|--version|-m (?:pip|venv|site|platform|torch\.utils"
+    r"|xformers\.info|sglang\.check_env)\b)"
+    r"|(?:torchrun|deepspeed|accelerate launch|uv run|vllm serve) "
 )
 #: A module cannot be imported, and what a program says later of one that it could not import.
 _NOT_IMPORTED = re.compile(r"\b(?:ImportError|ModuleNotFoundError|OSError|PackageNotFoundError)\b")
@@ -78,6 +94,8 @@ class _Failure(NamedTuple):
     text: str
     traced: bool
     """It has frames."""
+    excepted: bool
+    """It has an exception."""
 
 
 def reports_another(message: str) -> bool:
@@ -93,13 +111,12 @@ def gone_past(trace: TraceLog) -> dict[str, int]:
     """
     found = {}
     for failures in _by_process(trace):
-        while failures and reports_another(failures[-1].message):
-            failures.pop()
+        _leave_reports(trace, failures)
         if not failures or not failures[-1].traced:
             continue
         end = failures[-1]
         went_on = _last_sign(trace, -1, end)
-        if went_on >= 0:
+        if went_on >= 0 and not _asks_for_package(trace, went_on, end):
             found[trace.lines[end.first].rank] = trace.lines[went_on].number
     return found
 
@@ -108,8 +125,7 @@ def survived(trace: TraceLog) -> tuple[tuple[int, int], ...]:
     """The numbers of the first and the last line of each failure that its process survived."""
     found = []
     for failures in _by_process(trace):
-        while failures and reports_another(failures[-1].message):
-            failures.pop()
+        _leave_reports(trace, failures)
         if len(failures) < 2 or not failures[-1].traced:
             continue
         end, later = failures[-1], _Later(failures[-1])
@@ -122,8 +138,59 @@ def survived(trace: TraceLog) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
+def ran_on(trace: TraceLog) -> int:
+    """The number of a line after which a run only went on, by many steps; 0 if it did not."""
+    if len({line.rank for line in trace.lines}) > 1:
+        return 0
+    steps, first = 0, 0
+    for index in range(len(trace.lines) - 1, -1, -1):
+        line, position = trace.lines[index], trace.positions[index]
+        if log_signals().progress.search(line.text):
+            steps, first = steps + 1, line.number
+        elif not line.text.strip() or (not steps and _KILLED.match(line.text)):
+            continue
+        elif position.kind >= LineKind.ERROR or _fails(line.text) or _is_frame(position):
+            break
+    return first if steps >= _STEPS else 0
+
+
+def _is_frame(position: Position) -> bool:
+    return position.kind is LineKind.NOISE and position.failure >= 0
+
+
+def is_killed(trace: TraceLog) -> bool:
+    """The log ends in the word with which a shell says that the system stopped a process."""
+    last = next((line.text for line in reversed(trace.lines) if line.text.strip()), "")
+    return _KILLED.match(last) is not None
+
+
+def _fails(text: str) -> bool:
+    return _FAILED.search(text) is not None or log_signals().fatal.search(text) is not None
+
+
+def _leave_reports(trace: TraceLog, failures: list[_Failure]) -> None:
+    """Leave out those at the end that report another one.
+
+    An interrupt is no report if a person stopped a run that had gone on by many steps.
+    """
+    while failures and reports_another(failures[-1].message):
+        end, after = failures[-1], failures[-2].raised if len(failures) > 1 else -1
+        between = (trace.lines[index].text for index in range(after + 1, end.first))
+        steps = sum(map(bool, map(log_signals().progress.search, between)))
+        if steps >= _STEPS and _INTERRUPTED.search(end.message):
+            return
+        failures.pop()
+
+
+def _asks_for_package(trace: TraceLog, went_on: int, end: _Failure) -> bool:
+    """Another program asks for what an earlier one, such as pip, could not provide."""
+    prompt = PROMPT.match(trace.lines[went_on].text) is not None
+    about = component_table().is_about_attention(end.message)
+    return prompt and about and ABSENT.search(end.message) is not None
+
+
 def _by_process(trace: TraceLog) -> list[list[_Failure]]:
-    """The failures with an exception of each process, in their order."""
+    """The failures of each process in their order; the last one has an exception."""
     places: dict[tuple[str, int], list[int]] = {}
     for index, (line, position) in enumerate(zip(trace.lines, trace.positions, strict=True)):
         if position.failure >= 0:
@@ -132,15 +199,23 @@ def _by_process(trace: TraceLog) -> list[list[_Failure]]:
     for (rank, number), indexes in places.items():
         if (failure := _failure(trace, number, indexes)) is not None:
             processes.setdefault(rank, []).append(failure)
+    for failures in processes.values():
+        while failures and not failures[-1].excepted:
+            failures.pop()
     return list(processes.values())
 
 
-def _failure(trace: TraceLog, number: int, indexes: Sequence[int]) -> _Failure | None:
+def _failure(trace: TraceLog, number: int, indexes: list[int]) -> _Failure | None:
     kinds = {index: trace.positions[index].kind for index in indexes}
     raised = [index for index in indexes if kinds[index] is LineKind.EXCEPTION]
+    said = [index for index in indexes if kinds[index] >= LineKind.MESSAGE]
+    excepted = bool(raised)
+    if not raised and any(FRAME.match(trace.lines[index].text) for index in indexes):
+        # A command failed, which is noise at the end of a build.
+        noise = [at for at, kind in kinds.items() if kind is LineKind.NOISE]
+        raised, said = noise[-1:], said or noise[-1:]
     if not raised:
         return None
-    said = [index for index in indexes if kinds[index] >= LineKind.MESSAGE]
     return _Failure(
         number=number,
         first=indexes[0],
@@ -149,6 +224,7 @@ def _failure(trace: TraceLog, number: int, indexes: Sequence[int]) -> _Failure |
         message="\n".join(trace.lines[index].text for index in said),
         text="\n".join(trace.lines[index].text for index in indexes),
         traced=any(kind is LineKind.NOISE for kind in kinds.values()),
+        excepted=excepted,
     )
 
 
@@ -206,7 +282,13 @@ def _last_sign(trace: TraceLog, after: int, end: _Failure, plain: int = 1 << 30)
     lines = 0
     for index in range(end.first - 1, after, -1):
         line, position = trace.lines[index], trace.positions[index]
-        if line.rank != rank or _ENDS.search(line.text):
+        if line.rank != rank:
+            continue
+        if (prompt := PROMPT.match(line.text)) and _PROGRAM.match(
+            line.text, prompt.start("command")
+        ):
+            return index
+        if _ENDS.search(line.text):
             continue
         said = position.kind is LineKind.TEXT and bool(line.text.strip())
         informed += bool(line.stamped) and said

@@ -52,6 +52,11 @@ _QUOTES, _QUOTED, _MARK = (
     200,
     re.compile(r"\s*\^\s*$"),
 )
+#: A command at a prompt of a shell.
+PROMPT = re.compile(
+    r"\s{0,8}(?:\([\w./-]{1,40}\) ?)?(?:\$|[\w.-]{1,40}@[\w.-]{1,60}:\S{0,120}[$#]"
+    r"|(?:PS )?[A-Z]:\\[^>\n]{0,200}>) ?(?:[A-Z_]{2,40}=\S{0,100} )*(?P<command>[\w./\\-]+)(?: |$)"
+)
 #: The end of a failed build, for any reason.
 _BUILD_END = re.compile(
     r"subprocess-exited-with-error|metadata-generation-failed|Failed building wheel|did not run"
@@ -239,7 +244,7 @@ class _Walker:
         text = line.text
         if line.stamped or _QUOTE_END.match(text):
             self.open = False
-        if line.stamped or not text.strip():
+        if line.stamped or not text.strip() or PROMPT.match(text):
             self.message = 0
         warning = _WARNING.search(text) is not None
         if self.message and not warning:

@@ -406,7 +406,7 @@ def test_facts_in_a_symptom(rule: WriteRule, explained: Explain, tmp_path: objec
 def test_a_long_log(rule: WriteRule, explained: Explain, place: float) -> None:
     rule("flash/gpu-too-old", "gpu-too-old-for-flash", AMPERE)
     rule("other/rule", "triton-missing", "Cannot find a working triton installation")
-    lines = [f"step {n} loss {n / 7:.4f} lr 1e-4 tokens/s {n * 3 % 999}" for n in range(30_000)]
+    lines = [f"shard {n} read {n / 7:.4f} s, tokens/s {n * 3 % 999}" for n in range(30_000)]
     at = int(place * len(lines))
     lines[at:at] = [
         "Traceback (most recent call last):",

@@ -182,3 +182,89 @@ def test_a_defect_that_stays_is_named_before_another_failure(
     assert words in found.conflicts
     assert not any("python.version" in sentence for sentence in found.conflicts)
     assert words not in explained(warned).conflicts
+
+
+STEPS = "".join(f"step {number}: loss=0.{40 - number}\n" for number in range(1, 21))
+PROMPTS = (
+    "$ python run.py\n",
+    "(venv) me@host:~/app$ python3 run.py --steps 3\n",
+    "(venv) $ CUDA_VISIBLE_DEVICES=0 torchrun run.py\n",
+    "PS C:\\app> python run.py\n",
+    "C:\\app>.venv\\Scripts\\python.exe run.py\n",
+    "$ python -m app.run\n",
+)
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_another_run_of_a_program_leaves_the_failure_behind(prompt: str) -> None:
+    assert of(CAUGHT + prompt + UNRELATED)
+    absent = failure("ImportError: flash_attn_2_cuda is not available")
+    assert not of(CAUGHT + prompt + absent)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "$ python -c 'import torch; torch.version()'\n",
+        "$ python --version\n",
+        "$ python -m pip install flash-attn\n",
+        "$ python -m torch.utils.collect_env\n",
+        "$ pip list\n",
+    ],
+)
+def test_a_question_about_the_environment_is_no_further_run(prompt: str) -> None:
+    assert not of(CAUGHT + prompt + UNRELATED)
+
+
+def test_a_prompt_does_not_continue_a_message(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "undefined symbol")
+    trace = TraceLog(NormalizedLog(1, (CAUGHT + "$ pip list\ntorch 2.8.0\n").encode()).lines)
+    assert [line.number for line in trace.last_message()] == [4]
+    assert explained(CAUGHT + "$ pip list\ntorch 2.8.0\n").matches
+
+
+def test_what_pip_could_not_install_is_no_earlier_run(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "no-matching-wheel", "Failed building wheel for flash-attn")
+    log = "ERROR: Failed building wheel for flash-attn\n$ python run.py\n"
+    assert explained(log + failure("ImportError: flash_attn is not installed")).matches
+    assert not explained(log + UNRELATED).matches
+
+
+def test_a_person_stopped_a_run_that_went_on() -> None:
+    stopped = failure("KeyboardInterrupt")
+    assert of(CAUGHT + STEPS + stopped)
+    assert not of(CAUGHT + "step 1: loss=0.4\n" + stopped)
+
+
+@pytest.mark.parametrize("end", ["", "Killed\n", "Process exited with code 0\n"])
+def test_many_steps_after_a_failure(rule: WriteRule, explained: Explain, end: str) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "undefined symbol")
+    found = explained(CAUGHT + STEPS + end)
+    assert not found.matches
+    assert found.note is not None
+    assert found.note.rule == "a/b"
+
+
+@pytest.mark.parametrize(
+    "end", ["Process exited with code 1\n", "ERROR the run failed\n", "Segmentation fault\n"]
+)
+def test_steps_before_another_end(rule: WriteRule, explained: Explain, end: str) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "undefined symbol")
+    assert explained(CAUGHT + STEPS + end).matches
+    assert explained(CAUGHT + STEPS[:60] + "Killed\n").matches
+
+
+def test_what_is_used_instead_in_a_run_that_goes_on(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "undefined symbol")
+    warned = "WARNING attention.py: CUDA error: undefined symbol, using SDPA\n"
+    assert explained(warned).matches
+    assert not explained(warned + STEPS).matches
+    assert explained(warned.replace(", using SDPA", "") + STEPS).matches
+
+
+def test_a_command_that_failed_is_an_exception() -> None:
+    command = failure(
+        "CalledProcessError: Command '['gcc', 'main.c']' returned non-zero exit status 1."
+    )
+    assert of(command + STEPS + UNRELATED)
+    assert not of(command + UNRELATED)

@@ -1,9 +1,9 @@
 """The fixes of a diagnosis that can work on this machine, as `fix` and `install` would do them.
 
-A rule that needs flash-attn or SageAttention names `attn-doctor install`, which chooses a release.
-Where a prebuilt wheel fits the installed torch, pip's command is shown in its place. Where torch
-has to change, or a build from source is needed, the command stays; where nothing fits, the fix says
-why. On Windows the choice includes the wheels of others, if there is none of the project.
+A rule that needs flash-attn, xformers or SageAttention names `attn-doctor install`, which chooses a
+release. Where a prebuilt wheel fits the installed torch, pip's command is shown in its place. Where
+torch has to change, or a build from source is needed, the command stays; where nothing fits, the
+fix says why. On Windows the choice includes the wheels of others, if there is none of the project.
 """
 
 from __future__ import annotations

@@ -46,14 +46,14 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
 
 
 def _is_over(number: int, trace: TraceLog) -> bool:
-    """The line quotes a failure, or a run went on after it, and did not end in its failure."""
+    """The line quotes a failure, is only shown in a search for faults, or the run went on."""
     index = next((at for at, line in enumerate(trace.lines) if line.number == number), None)
     if index is None:
         return False
     line, outside = trace.lines[index], trace.positions[index].failure < 0
     if log_signals().quoted.search(line.text) or number < ran_on(trace):
         return True
-    return outside and number < gone_past(trace).get(line.rank, 0)
+    return outside and (line.quiet or number < gone_past(trace).get(line.rank, 0))
 
 
 def _guess(name: str, log: NormalizedLog, trace: TraceLog) -> Guess | None:

@@ -61,6 +61,7 @@ _LEVEL = re.compile(
     r"|##\[(?:error|debug|command)\]"
 )
 _FAILING = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|^E\d{3,4} |##\[error\]")
+_QUIET, _QUIETLY = re.compile(r"\bDEBUG\b"), re.compile(r"DEBUG(?::| +\S{1,80}:\d{1,5}\b)")
 # "trainer-1  | " and "comfyui  | " of docker compose, "[pod/train-7d9f8b-x2k/trainer] ",
 # "#12 0.526 " of a docker build, "train-7d9f8b6c5d-x2k4p trainer " of stern
 # "INFO:server.log:" of Python's logging as it is without a format
@@ -112,6 +113,8 @@ class LogLine(NamedTuple):
     """Number of times of day before it; not 0 for a line that begins a message."""
     failing: bool = False
     """Its logger calls it an error."""
+    quiet: bool = False
+    """Its logger shows it only to who looks for faults of the program."""
 
 
 class NormalizedLog:
@@ -335,7 +338,7 @@ def _clean(number: int, text: str) -> list[LogLine]:
         if not text:
             return []
     width = len(text)
-    rank, stamped, failing = "", 0, False
+    rank, stamped, failing, quiet = "", 0, False, False
     for _ in range(6):
         if match := _RANK.match(text):
             rank = rank or next(filter(None, match.groups()), "")
@@ -348,10 +351,12 @@ def _clean(number: int, text: str) -> list[LogLine]:
         else:
             break
         failing = failing or _FAILING.search(match[0]) is not None
+        quiet = quiet or _QUIET.search(match[0]) is not None
         text = text[match.end() :]
     if _RULE.fullmatch(text) and "Traceback" not in text:
         return []
-    return [LogLine(number, text, rank, width, stamped, failing)]
+    quiet = quiet or _QUIETLY.match(text) is not None
+    return [LogLine(number, text, rank, width, stamped, failing, quiet)]
 
 
 def _uncoloured(text: str) -> str:

@@ -273,6 +273,8 @@ def _reports_nothing(match: SymptomMatch, rule: Rule, ends: Sequence[LogEnd]) ->
     signals = log_signals()
     if signals.quoted.search(match.said):
         return True
+    if match.quiet and _is_only_shown(match, rule, ends):
+        return True
     if match.position.kind < LineKind.EXCEPTION and signals.passed.search(match.said):
         return True
     if signals.not_found.search(match.excerpt) and _read_no_index(match, ends):
@@ -280,6 +282,15 @@ def _reports_nothing(match: SymptomMatch, rule: Rule, ends: Sequence[LogEnd]) ->
     if rule.cause in signals.installing_causes and _was_installed(match, ends):
         return True
     return _is_note(match, rule) and _goes_on(match, rule, ends)
+
+
+def _is_only_shown(match: SymptomMatch, rule: Rule, ends: Sequence[LogEnd]) -> bool:
+    """The line is of a search for faults, in a run without a failure; the symptom is not of one."""
+    if match.position.failure >= 0 or any(
+        "DEBUG" in one for one in rule.symptoms[match.symptom].logs
+    ):
+        return False
+    return not any(end.file == match.file and end.first for end in ends)
 
 
 def _was_installed(match: SymptomMatch, ends: Sequence[LogEnd]) -> bool:

@@ -59,7 +59,9 @@ ABSENT = re.compile(
     r"|\bassociated with a value\b)"
 )
 #: Words of such a message that name a package.
-_PACKAGE = re.compile(r"\w*(?:attn|attention|xformers|triton|flashinfer|_cuda|kernel)\w*")
+_PACKAGE = re.compile(
+    r"(?!(?:attention|kernels?)\b)\b\w*(?:attn|attention|xformers|triton|flashinfer|_cuda|kernel)\w*"
+)
 #: A failure on the GPU, after which every call fails, and one that has reasons of its own.
 _STICKY = re.compile(
     r"\b(?:CUDA|cuda|HIP|hip|NCCL|cuDNN|CUDNN|cuBLAS|cublas|CUBLAS)(?: runtime| driver)?[ _]"
@@ -235,6 +237,7 @@ class _Later:
         message = failure.message
         self._message = message
         self._plain = _plain(failure.text)
+        self._no_module = "No module named" in message
         self._undefined = _UNDEFINED.search(message) is not None
         self._absent = ABSENT.search(message) is not None
         self._attention = component_table().is_about_attention(message)
@@ -257,7 +260,9 @@ class _Later:
         named = {_plain(word) for word in _PACKAGE.findall(one.message)}
         if any(name in self._plain for name in named if len(name) >= _NAME):
             return True
-        related = self._attention or not self._words.isdisjoint(_words(one.message))
+        # A module that is absent names what it lacks itself.
+        about = self._attention and not self._no_module
+        related = about or not self._words.isdisjoint(_words(one.message))
         return self._undefined or (self._absent and related)
 
 

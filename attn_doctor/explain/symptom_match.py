@@ -126,6 +126,8 @@ class SymptomMatch(Struct, frozen=True, kw_only=True):
     """The line reports a failure without its reason."""
     specificity: float
     """How much the symptom says, from 0 to 1, by the plain text that it requires."""
+    quiet: bool = False
+    """Its logger shows the line only to who looks for faults of the program."""
     groups: dict[str, str] = {}
     """Text of the named groups of the pattern."""
 
@@ -252,6 +254,7 @@ class SymptomSearch:
                 position=trace.positions[index],
                 final=last and trace.is_final(index),
                 distance=trace.distance(index) if last else UNKNOWN_DISTANCE,
+                quiet=line.quiet,
                 general=signals.general.search(line.text) is not None,
                 specificity=min(1.0, min(symptom.specificity, len(found[0]) + beside) / _FULL_TEXT),
                 groups={name: value for name, value in found.groupdict().items() if value},

@@ -232,7 +232,8 @@ class _Walker:
             return self._at(LineKind.NOISE)
         if _STACK.match(text) or _BUILD_END.search(text):
             return self._at(LineKind.NOISE)
-        if _EXCEPTION.search(text) and not _WARNING.search(text):
+        shown = line.quiet and not self.open
+        if _EXCEPTION.search(text) and not shown and not _WARNING.search(text):
             if not self.open and not self.reason:
                 self._begin(indent)
             self.open, self.message, self.reason = False, _MESSAGE, False

@@ -262,6 +262,46 @@ def test_what_is_used_instead_in_a_run_that_goes_on(rule: WriteRule, explained: 
     assert explained(warned.replace(", using SDPA", "") + STEPS).matches
 
 
+DEBUG = "2026-01-02 10:00:01,100 {}not available: ImportError: undefined symbol: _Z3f\n"
+
+
+@pytest.mark.parametrize("level", ["DEBUG probe.py:12 ", "- DEBUG - ", "[DEBUG] ", "DEBUG: "])
+def test_a_line_for_who_looks_for_faults(rule: WriteRule, explained: Explain, level: str) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "undefined symbol")
+    found = explained(DEBUG.format(level) + INFORMED)
+    assert (found.matches, found.guess) == ((), None)
+    assert found.note is not None
+    assert found.note.rule == "a/b"
+    assert explained(DEBUG.format("ERROR probe.py:12 ") + INFORMED).matches
+
+
+def test_a_traceback_in_such_lines_is_a_failure(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "undefined symbol")
+    log = "".join(f"2026-01-02 10:00:01,100 DEBUG {line}\n" for line in CAUGHT.splitlines())
+    assert explained(log).matches
+
+
+def test_a_module_that_is_absent_does_not_follow_from_another_failure() -> None:
+    absent = failure("ModuleNotFoundError: No module named 'sageattention'")
+    assert of(CAUGHT + INFORMED + absent)
+    assert not of(CAUGHT + INFORMED + failure("ImportError: attention is not installed"))
+    about = "ImportError: cannot import name 'f' from 'torch.nn.attention'"
+    assert of(failure(about) + INFORMED + failure("ValueError: attention mode 'a' is bad"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "I no longer get `FlashAttention only supports Ampere GPUs`.\n",
+        'src/checks.py:41:        "FlashAttention backward requires A100"\n',
+        "2026-01-02 10:00:01,100 DEBUG probe.py:12 error: FlashAttention is not available\n",
+    ],
+)
+def test_such_lines_are_no_guess(rule: WriteRule, explained: Explain, line: str) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "a message that no log here has")
+    assert explained(line).guess is None
+
+
 def test_a_command_that_failed_is_an_exception() -> None:
     command = failure(
         "CalledProcessError: Command '['gcc', 'main.c']' returned non-zero exit status 1."

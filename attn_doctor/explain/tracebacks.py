@@ -245,7 +245,7 @@ class _Walker:
         text = line.text
         if line.stamped or _QUOTE_END.match(text):
             self.open = False
-        if line.stamped or not text.strip() or PROMPT.match(text):
+        if self.message and (line.stamped or not text.strip() or PROMPT.match(text)):
             self.message = 0
         warning = _WARNING.search(text) is not None
         if self.message and not warning:

@@ -61,7 +61,7 @@ _LEVEL = re.compile(
     r"|##\[(?:error|debug|command)\]"
 )
 _FAILING = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|^E\d{3,4} |##\[error\]")
-_QUIET, _QUIETLY = re.compile(r"\bDEBUG\b"), re.compile(r"DEBUG(?::| +\S{1,80}:\d{1,5}\b)")
+_DEBUG, _QUIET = "DEBUG", re.compile(r"DEBUG(?::| +\S{1,80}:\d{1,5}\b)")
 # "trainer-1  | " and "comfyui  | " of docker compose, "[pod/train-7d9f8b-x2k/trainer] ",
 # "#12 0.526 " of a docker build, "train-7d9f8b6c5d-x2k4p trainer " of stern
 # "INFO:server.log:" of Python's logging as it is without a format
@@ -339,6 +339,7 @@ def _clean(number: int, text: str) -> list[LogLine]:
             return []
     width = len(text)
     rank, stamped, failing, quiet = "", 0, False, False
+    debug = _DEBUG in text
     for _ in range(6):
         if match := _RANK.match(text):
             rank = rank or next(filter(None, match.groups()), "")
@@ -351,11 +352,11 @@ def _clean(number: int, text: str) -> list[LogLine]:
         else:
             break
         failing = failing or _FAILING.search(match[0]) is not None
-        quiet = quiet or _QUIET.search(match[0]) is not None
+        quiet = quiet or (debug and _DEBUG in match[0])
         text = text[match.end() :]
     if _RULE.fullmatch(text) and "Traceback" not in text:
         return []
-    quiet = quiet or _QUIETLY.match(text) is not None
+    quiet = quiet or (debug and _QUIET.match(text) is not None)
     return [LogLine(number, text, rank, width, stamped, failing, quiet)]
 
 

@@ -21,6 +21,8 @@ _INFORMED = 2
 _PLAIN = 10
 #: Steps after a failure that show that it is over, whatever ends the run.
 _STEPS = 10
+#: Lines after the last step in which a run says how it ended.
+_AT_THE_END = 60
 #: A message, or a name, of fewer characters may be in another text by chance.
 _REPEATED, _NAME = 12, 5
 
@@ -142,8 +144,6 @@ def survived(trace: TraceLog) -> tuple[tuple[int, int], ...]:
 
 def ran_on(trace: TraceLog) -> int:
     """The number of a line after which a run only went on, by many steps; 0 if it did not."""
-    if len({line.rank for line in trace.lines}) > 1:
-        return 0
     steps, first = 0, 0
     for index in range(len(trace.lines) - 1, -1, -1):
         line, position = trace.lines[index], trace.positions[index]
@@ -151,9 +151,12 @@ def ran_on(trace: TraceLog) -> int:
             steps, first = steps + 1, line.number
         elif not line.text.strip() or (not steps and _KILLED.match(line.text)):
             continue
+        elif not steps and len(trace.lines) - index > _AT_THE_END:
+            return 0
         elif position.kind >= LineKind.ERROR or _fails(line.text) or _is_frame(position):
             break
-    return first if steps >= _STEPS else 0
+    one = steps >= _STEPS and len({line.rank for line in trace.lines}) == 1
+    return first if one else 0
 
 
 def _is_frame(position: Position) -> bool:

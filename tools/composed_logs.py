@@ -357,6 +357,106 @@ def _warned_well(case: Case) -> Composed | None:
     return made._replace(log=log)
 
 
+def _shown_before(case: Case) -> Composed | None:
+    """A user shows the earlier failure with its traceback, and says that it is gone."""
+    if _is_standing(case) or not case.raised:
+        return None
+    log = f"I used to get this:\n\n```\n{case.traced}\n```\n\nAfter reinstalling it is gone. "
+    log += "Now I get:\n\n```\n"
+    return Composed(f"{log}{_ENDS['attention']}```\n", 1, log.count("\n"))
+
+
+def _bars(case: Case) -> Composed | None:
+    """Bars of steps stand between the failure and the end."""
+    if not case.raised or _is_standing(case):
+        return None
+    bars = "".join(
+        f"  {n * 5}%|{'#' * (n // 2):<10}| {n}/20 [00:{n:02d}<00:{20 - n:02d},  1.01s/it]\r"
+        for n in range(1, 21)
+    )
+    return _after(case, f"{bars}\n", _ENDS["import"])
+
+
+def _epochs(case: Case) -> Composed | None:
+    """Lines of epochs stand between the failure and the end."""
+    if not case.raised or _is_standing(case):
+        return None
+    epochs = "".join(f"Epoch {n}/12 - train loss {1 / n:.4f} - 41.2s\n" for n in range(1, 13))
+    return _after(case, epochs, _ENDS["attention"])
+
+
+def _served(case: Case) -> Composed | None:
+    """A server answers requests after the failure, and ends in another one."""
+    if not case.raised or _is_standing(case):
+        return None
+    line = 'INFO:     127.0.0.1:{} - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+    return _after(case, "".join(line.format(50000 + n) for n in range(12)), _ENDS["import"])
+
+
+def _next_step(case: Case) -> Composed | None:
+    """A step of CI may fail and did, and the last step failed in another way."""
+    if _is_standing(case):
+        return None
+    log = f"##[group]Run python probe.py\n{case.traced}\n"
+    log += "##[error]Process completed with exit code 1.\n"
+    end = f"##[group]Run python run.py\n{_ENDS['attention']}"
+    end += "##[error]Process completed with exit code 1.\n"
+    stamped = "".join(f"2026-01-02T10:00:00.1234567Z {line}\n" for line in (log + end).splitlines())
+    return Composed(stamped, 1, log.count("\n"))
+
+
+def _skipped(case: Case) -> Composed | None:
+    """Tests were left out for this reason, and the others passed."""
+    log = (
+        "================ test session starts ================\n"
+        "collected 41 items\n\ntests/test_attention.py ....s....s\n\n"
+        "================ short test summary info ================\n"
+        f"SKIPPED [2] tests/test_attention.py:31: {_text(case)}\n"
+        "================ 39 passed, 2 skipped in 12.20s ================\n"
+    )
+    return Composed(log, 1, log.count("\n"))
+
+
+def _skipped_test(case: Case) -> Composed | None:
+    """The same as unittest prints it."""
+    said = _text(case).replace("'", '"')
+    log = f"test_forward (tests.test_attention.TestForward) ... skipped '{said}'\n"
+    log += "\n----------------------\nRan 41 tests in 12.203s\n\nOK (skipped=1)\n"
+    return Composed(log, 1, 1)
+
+
+def _in_summary(case: Case) -> Composed | None:
+    """Tests passed, and warned."""
+    if case.rule.severity != "error":
+        return None
+    log = (
+        "tests/test_attention.py ..........\n\n"
+        "================ warnings summary ================\n"
+        "tests/test_attention.py::test_forward\n"
+        f"  /app/attention.py:31: UserWarning: {_text(case)}\n    warnings.warn(message)\n\n"
+        "-- Docs: https://docs.pytest.org/en/stable/how-to/capture-warnings.html\n"
+        "================ 10 passed, 1 warning in 12.20s ================\n"
+    )
+    return Composed(log, 1, log.count("\n"))
+
+
+def _commented(case: Case) -> Composed | None:
+    """A file of the program is shown, with a comment about the message."""
+    log = f"$ cat attention.py\nimport torch\n\n# avoids: {case.message}\ndef attention(q, k, v):\n"
+    log += "    return torch.nn.functional.scaled_dot_product_attention(q, k, v)\n"
+    return Composed(f"{log}$ python run.py\n{_ENDS['attention']}", 1, 7)
+
+
+def _well_in_next_run(case: Case) -> Composed | None:
+    """The user repaired it, and the program ran well."""
+    if _is_standing(case) or case.rule.severity != "error":
+        return None
+    log = "$ python run.py\n" + case.traced.rstrip("\n") + "\n"
+    again = "$ pip install -r requirements.txt\nSuccessfully installed accelerate-1.10.1\n"
+    again += "$ python run.py\nloading the model\nstep 1/2 loss 0.4\nstep 2/2 loss 0.3\n"
+    return Composed(f"{log}{again}Saved outputs/video.mp4\n", 1, log.count("\n"))
+
+
 def _in_other(case: Case) -> Composed | None:
     """The message of another package, in its own frames."""
     area = case.rule.id.partition("/")[0]
@@ -529,6 +629,16 @@ KINDS: dict[str, Kind] = {
     "expected by a test": Kind("a test expects the message and fails in another way", _tested),
     "warning": Kind("the program warns, uses something else, and ends otherwise", _warned),
     "warning, ends well": Kind("the same, and nothing fails", _warned_well),
+    "shown as gone": Kind("the user shows what does not occur any more", _shown_before),
+    "bars, then import": Kind("bars show that the run went on", _bars),
+    "epochs, then attention": Kind("epochs show that the run went on", _epochs),
+    "requests, then import": Kind("a server went on to answer", _served),
+    "next step of CI": Kind("a later step failed in another way", _next_step),
+    "next run, well": Kind("the program ran well after a repair", _well_in_next_run),
+    "skipped by pytest": Kind("a test was left out, and nothing failed", _skipped),
+    "skipped by unittest": Kind("a test was left out, and nothing failed", _skipped_test),
+    "summary of warnings": Kind("tests passed, and warned", _in_summary),
+    "comment": Kind("a listing has a comment about the message", _commented),
     "other frames": Kind("another package raises it in its own frames", _in_other),
     "other frames, named": Kind(
         "another package raises it, and an earlier line names the rule's package", _beside_other

@@ -252,9 +252,9 @@ class _Reader:
         # The end of a log decides about symptoms anywhere in it.
         if not search and not (last and self.matches):
             return skipped
-        trace = TraceLog(log.lines)
+        trace = TraceLog(log.lines, log.stepped)
         if last:
-            self.ends.append(log_end(name, trace, log.stepped))
+            self.ends.append(log_end(name, trace))
         for match in search.matches(trace, name, last=last):
             key = (match.rule, name, match.symptom, match.line)
             if last or key not in self.matches:

@@ -40,7 +40,7 @@ _TYPED = 5
 
 def guess(name: str, log: NormalizedLog) -> Guess | None:
     """The component at which the end of a log failed; None if no component is named."""
-    trace = TraceLog(log.lines)
+    trace = TraceLog(log.lines, log.stepped)
     found = _guess(name, log, trace)
     return None if found is None or _is_over(found.line, trace) else found
 

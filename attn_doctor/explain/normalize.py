@@ -76,6 +76,8 @@ _CARRIER = re.compile(
 # pip's "  │ " and "  ╰─> ", rich's "│ ", an exception group's "  | ", a quoted message's "> "
 _BOX = re.compile(r" {0,12}(?:[│┃|]|╰─>|> ?(?!>)|[+] ?(?=Exception Group)) ?")
 _RULE = re.compile(r"\s*(?:```\w*|[╭╰┌└├+─━=_-][─━=_+┄ -]{6,}.{0,80}[╮╯┐┘┤+─━=-]?)\s*")
+#: The end of tests of which none failed.
+_PASSED = re.compile(r"= \d+ passed\b(?!.*\b(?:failed|errors?)\b)")
 # " 45%|████▌     | 450/1000 [00:12<00:15, 36.12it/s, loss=0.12]"
 _PROGRESS = re.compile(r"[^%\n]{0,80}\d{1,3}%\|[^|\n]{0,300}\|[^\[\n]{0,60}(?:\[[^\]\n]{0,200}\])?")
 #: The end of one after a step: "1/1000 [00:12<00:15, 36.12it/s".
@@ -354,7 +356,7 @@ def _clean(number: int, text: str) -> list[LogLine]:
         failing = failing or _FAILING.search(match[0]) is not None
         quiet = quiet or (debug and _DEBUG in match[0])
         text = text[match.end() :]
-    if _RULE.fullmatch(text) and "Traceback" not in text:
+    if _RULE.fullmatch(text) and "Traceback" not in text and not _PASSED.search(text):
         return []
     quiet = quiet or (debug and _QUIET.match(text) is not None)
     return [LogLine(number, text, rank, width, stamped, failing, quiet)]

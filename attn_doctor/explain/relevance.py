@@ -79,18 +79,18 @@ class LogEnd(Struct, frozen=True):
         return any(first <= match.line <= last for first, last in lines or ())
 
 
-def log_end(file: str, trace: TraceLog, stepped: int = 0) -> LogEnd:
-    """How a log ends. `stepped`: the line of the last step that a bar shows."""
-    end = _log_end(file, trace, stepped)
+def log_end(file: str, trace: TraceLog) -> LogEnd:
+    """How a log ends."""
+    end = _log_end(file, trace)
     compiled, on = _last(_COMPILED, trace), ran_on(trace)
     return replace(end, compiled=compiled, ran_on=on, killed=is_killed(trace))
 
 
-def _log_end(file: str, trace: TraceLog, stepped: int) -> LogEnd:
+def _log_end(file: str, trace: TraceLog) -> LogEnd:
     """The exception in which a log ends, or a later line that ends the run in another way."""
     message = trace.last_message()
     before, past, unreached = survived(trace), gone_past(trace), _is_unreached(trace)
-    progress = max(stepped, _last(log_signals().progress, trace))
+    progress = max(trace.stepped, _last(log_signals().progress, trace))
     fatal = next(
         (
             line

@@ -50,8 +50,16 @@ _FAILED = re.compile(
 _PROGRAM = re.compile(
     r"\S*python[\d.]*(?:\.exe)? (?!-[cV]|--version|-m (?:pip|venv|site|platform|torch\.utils"
     r"|xformers\.info|sglang\.check_env)\b)"
-    r"|(?:torchrun|deepspeed|accelerate launch|uv run|vllm serve) "
+    r"|(?:torchrun|deepspeed|pytest|accelerate launch|uv run|vllm serve) "
 )
+#: A person says that the failure above does not occur any more, or what came after it.
+_GONE = re.compile(
+    r"\b(?i:(?:is|are) (?:now )?gone|(?:that|this|it|which) (?:fixed|solved|resolved)"
+    r"|no longer (?:get|see|occurs?|happens?)|now (?:I|we) (?:get|have|see)"
+    r"|(?:I|we) now (?:get|see))\b"
+)
+#: Tests ended, and none failed.
+_TESTED = re.compile(r"(?!.*\b(?:failed|errors?)\b).*\b\d+ passed\b.*\bin \d|OK(?: \(.{1,80}\))?$")
 #: A module cannot be imported, and what a program says later of one that it could not import.
 _NOT_IMPORTED = re.compile(r"\b(?:ImportError|ModuleNotFoundError|OSError|PackageNotFoundError)\b")
 ABSENT = re.compile(
@@ -149,6 +157,10 @@ def ran_on(trace: TraceLog) -> int:
         line, position = trace.lines[index], trace.positions[index]
         if log_signals().progress.search(line.text):
             steps, first = steps + 1, line.number
+        elif _TESTED.match(line.text) or (steps and _starts_again(line.text)):
+            # Tests passed, or this is another run of the program, which went well.
+            steps, first = _STEPS, line.number
+            break
         elif not line.text.strip() or (not steps and _KILLED.match(line.text)):
             continue
         elif not steps and len(trace.lines) - index > _AT_THE_END:
@@ -157,6 +169,12 @@ def ran_on(trace: TraceLog) -> int:
             break
     one = steps >= _STEPS and len({line.rank for line in trace.lines}) == 1
     return first if one else 0
+
+
+def _starts_again(text: str) -> bool:
+    """A prompt starts a program."""
+    prompt = PROMPT.match(text)
+    return prompt is not None and _PROGRAM.match(text, prompt.start("command")) is not None
 
 
 def _is_frame(position: Position) -> bool:
@@ -287,14 +305,15 @@ def _last_sign(trace: TraceLog, after: int, end: _Failure, plain: int = 1 << 30)
     Only places after the one at index `after` count.
     """
     rank, informed = trace.lines[end.first].rank, 0
+    earliest = trace.lines[after].number if after >= 0 else 0
+    if earliest < trace.stepped < trace.lines[end.first].number:
+        return next(at for at in range(end.first + 1) if trace.lines[at].number > trace.stepped)
     lines = 0
     for index in range(end.first - 1, after, -1):
         line, position = trace.lines[index], trace.positions[index]
         if line.rank != rank:
             continue
-        if (prompt := PROMPT.match(line.text)) and _PROGRAM.match(
-            line.text, prompt.start("command")
-        ):
+        if _starts_again(line.text) or _GONE.search(line.text):
             return index
         if _ENDS.search(line.text):
             continue

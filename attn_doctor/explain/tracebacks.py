@@ -55,7 +55,8 @@ _QUOTES, _QUOTED, _MARK = (
 #: A command at a prompt of a shell.
 PROMPT = re.compile(
     r"\s{0,8}(?:\([\w./-]{1,40}\) ?)?(?:\$|[\w.-]{1,40}@[\w.-]{1,60}:\S{0,120}[$#]"
-    r"|(?:PS )?[A-Z]:\\[^>\n]{0,200}>) ?(?:[A-Z_]{2,40}=\S{0,100} )*(?P<command>[\w./\\-]+)(?: |$)"
+    r"|(?:PS )?[A-Z]:\\[^>\n]{0,200}>|##\[group\]Run) ?(?:[A-Z_]{2,40}=\S{0,100} )*"
+    r"(?P<command>[\w./\\-]+)(?: |$)"
 )
 #: The end of a failed build, for any reason.
 _BUILD_END = re.compile(
@@ -65,7 +66,7 @@ _BUILD_END = re.compile(
     r"|ninja: build stopped|Error compiling objects|non-zero exit status"
     r"|failed with exit (?:code|status)|Encountered error while|note: This error originates"
     r"|note: This is an issue with the package|Command '?\[|CalledProcessError|BackendUnavailable"
-    r"|Failed to build [`'\w]"
+    r"|Failed to build [`'\w]|Process completed with exit code"
 )
 #: The end of a launcher after one of its processes failed, for any reason.
 _LAUNCHER = re.compile(
@@ -104,9 +105,11 @@ class Position(Struct, frozen=True):
 class TraceLog:
     """The positions of lines, and the last failure of each process."""
 
-    def __init__(self, lines: Sequence[LogLine]) -> None:
+    def __init__(self, lines: Sequence[LogLine], stepped: int = 0) -> None:
         walker = _Walker()
         self.lines = lines
+        self.stepped = stepped
+        """The number of the last line with a bar that shows a step; 0 if there is none."""
         self.positions = [walker.step(line) for line in lines]
         self._newest: dict[str, int] = {}
         self._last: dict[str, dict[int, int]] = {}

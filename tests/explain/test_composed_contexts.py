@@ -15,6 +15,8 @@ _STEP = 24
 _RIGHT = 12
 #: Kinds that few rules have.
 _RARE = frozenset({"installed later", "other build", "other name", "other system"})
+#: Kinds that are not mended: another request may have been answered before the server failed.
+_OPEN = frozenset({"requests, then import", "next run, well"})
 
 
 @cache
@@ -23,7 +25,7 @@ def sample() -> tuple[Case, ...]:
     return tuple(cases(rules, [rule for rule in rules if rule.symptoms][::_STEP]))
 
 
-@pytest.mark.parametrize("kind", [name for name in KINDS if name not in _RARE])
+@pytest.mark.parametrize("kind", [name for name in KINDS if name not in _RARE | _OPEN])
 def test_the_first_answer(kind: str) -> None:
     rules = library.load()
     results = [check(KINDS[kind], case, rules) for case in sample()]
@@ -41,7 +43,7 @@ def test_each_kind_has_logs() -> None:
 
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["flash/gpu-too-old", "--kind", "CI", "--show", "1"]) == 0
+    assert main(["flash/gpu-too-old", "--kind", "before an exit", "--show", "1"]) == 0
     head, line = capsys.readouterr().out.splitlines()[:2]
     assert head.split() == ["kind", "rules", "wrong", "logs", "wrong"]
-    assert line.split()[:3] == ["CI", "1", "0"]
+    assert line.split()[:5] == ["before", "an", "exit", "1", "0"]

@@ -308,3 +308,60 @@ def test_a_command_that_failed_is_an_exception() -> None:
     )
     assert of(command + STEPS + UNRELATED)
     assert not of(command + UNRELATED)
+
+
+BARS = "".join(f" {n * 5}%|#| {n}/20 [00:{n:02d}<00:19,  1.01s/it]\r" for n in range(1, 9)) + "\n"
+
+
+def test_bars_show_that_a_run_went_on(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "undefined symbol")
+    assert not explained(CAUGHT + BARS + UNRELATED).matches
+    assert explained(BARS + CAUGHT + UNRELATED).matches
+    assert not explained(BARS + CAUGHT + BARS + UNRELATED).matches
+
+
+def test_the_next_step_of_a_workflow(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "undefined symbol")
+    ended = "##[error]Process completed with exit code 1.\n"
+    steps = f"##[group]Run python a.py\n{CAUGHT}{ended}##[group]Run python b.py\n{UNRELATED}{ended}"
+    log = "".join(f"2026-01-02T10:00:00.1234567Z {line}\n" for line in steps.splitlines())
+    assert not explained(log).matches
+    assert explained(log.replace("##[group]Run python b.py", "the next part")).matches
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "After reinstalling it is gone. Now I get:\n",
+        "That fixed it, but now I see another one:\n",
+        "I no longer get this one.\n",
+    ],
+)
+def test_a_person_shows_an_earlier_failure(said: str) -> None:
+    assert of(f"I used to get this:\n\n{CAUGHT}\n{said}\n{UNRELATED}")
+    assert not of(f"I get this:\n\n{CAUGHT}\nThen I reinstalled it:\n\n{UNRELATED}")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "================ 39 passed, 2 skipped in 12.20s ================\n",
+        "Ran 41 tests in 12.203s\n\nOK (skipped=1)\n",
+        "$ python run.py\nloading the model\nSaved outputs/video.mp4\n",
+    ],
+)
+def test_tests_that_pass_and_a_run_that_ends_well(
+    rule: WriteRule, explained: Explain, end: str
+) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "undefined symbol")
+    warned = "/app/a.py:31: UserWarning: a.so: undefined symbol: _Z3f\n"
+    for log in (CAUGHT, warned):
+        assert explained(log).matches
+        assert not explained(f"{log}\n{end}").matches
+    failed = end.replace("39 passed", "1 failed, 39 passed").replace("OK (", "FAILED (errors=1, ")
+    assert explained(f"{CAUGHT}\n{failed.replace('Saved', 'ERROR: nothing saved:')}").matches
+
+
+def test_a_test_that_was_left_out(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "ext-torch-abi-mismatch", "undefined symbol")
+    assert not explained("test_f (tests.test_a.TestF) ... skipped 'undefined symbol'\n").matches

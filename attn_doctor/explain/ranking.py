@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind
 from attn_doctor.explain.where_it_fits import clause, there_are_no, where_it_fits
-from attn_doctor.facts import ELEMENTS, Facts
+from attn_doctor.facts import ELEMENTS, Cache, Extension, Facts
 from attn_doctor.findings import Finding, Fix, Safety, Verdict
 from attn_doctor.rulebook.conditions import Condition
 from attn_doctor.rulebook.evaluate import (
@@ -77,8 +77,9 @@ class _ScoredRule:
         self.on_log = _evaluate_on_log(rule, stated)
         self.on_machine: _Evaluation | None = None
         self.finding: Finding | None = None
-        if machine is not None:
-            self.on_machine, self.finding = _evaluate_on_machine(rule, machine)
+        self.machine = None if machine is None else _with_what_it_names(rule, machine, log)
+        if self.machine is not None:
+            self.on_machine, self.finding = _evaluate_on_machine(rule, self.machine)
         self.score = _BASE + self.best.score + _further(len({m.symptom for m in matches}))
         self.score += {True: _LOG_CONFIRMS, False: _LOG_EXCLUDES, None: 0.0}[self.on_log.truth]
         if self.on_machine is not None:
@@ -154,7 +155,7 @@ def rank_causes(
         id: _ScoredRule(rules[id], found, stated, machine, log) for id, found in by_rule.items()
     }
     claimed = {id: entry for id, entry in scored.items() if entry.may_be_claimed}
-    return tuple(_ranked(group, stated, machine, log) for group in _by_cause(claimed))
+    return tuple(_ranked(group, stated, log) for group in _by_cause(claimed))
 
 
 def _by_cause(scored: Mapping[str, _ScoredRule]) -> list[list[_ScoredRule]]:
@@ -195,11 +196,9 @@ def _give_way(scored: Collection[_ScoredRule]) -> None:
             entry.score = min([entry.score, *(score - _BELOW for score in later)])
 
 
-def _ranked(
-    group: Sequence[_ScoredRule], stated: Facts, machine: Facts | None, log: str
-) -> RankedCause:
+def _ranked(group: Sequence[_ScoredRule], stated: Facts, log: str) -> RankedCause:
     best = group[0]
-    rule, match, finding = best.rule, best.best, best.finding
+    rule, match, finding, machine = best.rule, best.best, best.finding, best.machine
     on_log = _first_lookup(rule, stated, partial=True)
     there = on_log if machine is None else _first_lookup(rule, machine)
     if finding is not None and finding.fixes and not any(fix.printed for fix in rule.fixes):
@@ -233,6 +232,35 @@ def _ranked(
 
 
 # Facts
+
+
+#: Lists of which a log names the member that failed → its fields, and one that is not known.
+_NAMED_BY: dict[str, tuple[tuple[str, ...], Extension | Cache]] = {
+    "extensions": (("package", "name", "path"), Extension(package="")),
+    "caches": (("path",), Cache()),
+}
+#: A shorter name, such as `_C`, says nothing.
+_TELLING = 4
+
+
+def _with_what_it_names(rule: Rule, machine: Facts, log: str) -> Facts:
+    """The facts with those members of the rule's list that the log names.
+
+    A finding about another extension or cache would answer another question.
+    """
+    if rule.for_each not in _NAMED_BY or not getattr(machine, rule.for_each):
+        return machine
+    fields, other = _NAMED_BY[rule.for_each]
+    members: tuple[Any, ...] = getattr(machine, rule.for_each)
+    found = tuple(one for one in members if any(_names(log, getattr(one, it)) for it in fields))
+    gaps = dict(machine.gaps)
+    if not found:
+        gaps[rule.for_each] = f"the log names none of the {rule.for_each} here"
+    return replace(machine, **{rule.for_each: found or (other,)}, gaps=gaps)
+
+
+def _names(log: str, text: str | None) -> bool:
+    return text is not None and len(text) >= _TELLING and text in log
 
 
 def _first_lookup(rule: Rule, facts: Facts, *, partial: bool = False) -> FactLookup:

@@ -9,14 +9,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from attn_doctor.explain.engine import explain
 from attn_doctor.explain.explanation import Confirmation, Explanation, RankedCause
 from attn_doctor.explain.normalize import NormalizedLog
 from attn_doctor.explain.ranking import rank_causes
 from attn_doctor.explain.relevance import LogEnd, log_end, relevant
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
-from attn_doctor.facts import Driver, Facts, Gpu, Python, System, Torch
+from attn_doctor.facts import Driver, Extension, Facts, Gpu, Python, System, Torch
 from attn_doctor.findings import Safety
+from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule import Rule, Symptom
 from attn_doctor.rulebook.rule_files import read_folder
 
@@ -720,3 +722,30 @@ def test_a_command_that_a_log_cannot_fill_comes_from_check(
     assert (first.title, first.manual) == ("first", manual)
     assert first.run == (() if run is None else (run,))
     assert [fix.title for fix in others] == ["second", "third"][: fixes.count("[[fix]]") - 1]
+
+
+_SYMBOL = "undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_string"
+
+
+@pytest.mark.parametrize(
+    ("named", "confirmation"),
+    [("exllamav2_ext", Confirmation.BY_MACHINE), ("gptq_kernels", Confirmation.UNKNOWN)],
+)
+def test_a_finding_is_about_the_extension_that_the_log_names(
+    named: str, confirmation: Confirmation
+) -> None:
+    """A healthy extension comes first among those of the machine."""
+    healthy = Extension(package="torchaudio", path="/v/torchaudio.so", mismatch="")
+    broken = Extension(
+        package="exllamav2",
+        path="/v/exllamav2_ext.so",
+        mismatch="torch",
+        first_undefined_symbols=("c10::Error",),
+    )
+    torch = Torch(installed=True, version="2.9.1+cu128")
+    machine = Facts(torch=torch, extensions=(healthy, broken), system=System(os="linux"))
+    log = f"ImportError: /v/{named}.so: {_SYMBOL}"
+    (found,) = explain((), library.load(), machine, texts=[log]).matches
+    assert found.rule == "torch/extension-built-for-other-torch"
+    assert found.confirmation is confirmation
+    assert not any("torchaudio" in fix.title for fix in found.fixes)

@@ -169,7 +169,7 @@ _RENAMED = (
     (r"(?<!site-packages/)xformers", "my_ext"),
 )
 #: How people say that a failure does not occur any more.
-_TOLD = (
+_CURED_TEXTS = (
     "I fixed the error `{}` by reinstalling, now I get this instead:",
     "The earlier error ({}) is gone after the update, this is left:",
     "Yesterday I had `{}`, which I solved by another torch. Today:",
@@ -260,11 +260,11 @@ def _next_run(case: Case) -> Composed | None:
 
 
 def _cured(end: str) -> Callable[[Case], Composed | None]:
-    """A user tells what was repaired, and what comes now."""
+    """A user says what was repaired, and what comes now."""
 
     def compose(case: Case) -> Composed | None:
-        told = _TOLD[len(case.log) % len(_TOLD)].format(case.message)
-        return Composed(f"{told}\n\n{_ENDS[end]}", 1, 1)
+        text = _CURED_TEXTS[len(case.log) % len(_CURED_TEXTS)].format(case.message)
+        return Composed(f"{text}\n\n{_ENDS[end]}", 1, 1)
 
     return compose
 
@@ -620,7 +620,7 @@ KINDS: dict[str, Kind] = {
         f"{name}, {end}": Kind(reason, compose(end))
         for end in ("key", "attention", "nothing")
         for name, reason, compose in (
-            ("told as cured", "the user says that the message is gone", _cured),
+            ("said to be gone", "the user says that the message is gone", _cured),
             ("found by grep", "the line is a source that a search found", _searched),
             ("commit", "the line is the subject of a change", _committed),
             ("debug line", "a probe for an optional part says it at the lowest level", _debugged),
@@ -647,12 +647,12 @@ KINDS: dict[str, Kind] = {
     "other name": Kind("a package with another name says the same", _renamed),
     "other system": Kind("the log is of a system that the rule is not for", _other_system),
     "after a survived one": Kind("the failure ends the run", _survived_before, right=True),
-    "pip list before": Kind("a list of packages is no failure", _listed_before, right=True),
-    "pip list after": Kind("a list of packages is no failure", _listed_after, right=True),
+    "pip list before": Kind("a list of packages shows no failure", _listed_before, right=True),
+    "pip list after": Kind("a list of packages shows no failure", _listed_after, right=True),
     "docker build": Kind("the prefix of a step is not of the message", _in_docker, right=True),
     "CI": Kind("times and groups are not of the message", _in_ci, right=True),
-    "after warnings": Kind("warnings of other packages are no failure", _after_noise, right=True),
-    "before an exit": Kind("what is printed at the end is no failure", _on_exit, right=True),
+    "after warnings": Kind("other packages only warn", _after_noise, right=True),
+    "before an exit": Kind("lines at the end of a run do not stop it", _on_exit, right=True),
 }
 
 
@@ -693,8 +693,8 @@ def check(kind: Kind, case: Case, rules: Sequence[Rule]) -> Wrong | bool | None:
     if kind.right:
         wrong = rule != case.rule.id
     else:
-        told = bool(rule) if made.own else rule == case.rule.id
-        wrong = told and made.first <= line <= made.last
+        answered = bool(rule) if made.own else rule == case.rule.id
+        wrong = answered and made.first <= line <= made.last
         wrong = wrong or (bool(made.named) and rule != made.named)
     return Wrong(case, made.log, rule, line) if wrong else None
 

@@ -194,7 +194,7 @@ def _fails(text: str) -> bool:
 def _leave_reports(trace: TraceLog, failures: list[_Failure]) -> None:
     """Leave out those at the end that report another one.
 
-    An interrupt is no report if a person stopped a run that had gone on by many steps.
+    An interrupt does not count if a person stopped a run that had gone on by many steps.
     """
     while failures and reports_another(failures[-1].message):
         end, after = failures[-1], failures[-2].raised if len(failures) > 1 else -1

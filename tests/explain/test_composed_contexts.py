@@ -11,11 +11,11 @@ from tools.composed_logs import KINDS, Case, Wrong, cases, check, main
 
 #: Each of so many rules is taken.
 _STEP = 24
-#: Of so many composed logs of a kind, one may be wrong: what a rule's symptom alone can mend.
+#: Of so many composed logs of a kind, one may be wrong: what only a rule's symptom can correct.
 _RIGHT = 12
 #: Kinds that few rules have.
 _RARE = frozenset({"installed later", "other build", "other name", "other system"})
-#: Kinds that are not mended: another request may have been answered before the server failed.
+#: Kinds whose wrong answers stay: a server may have answered before it failed.
 _OPEN = frozenset({"requests, then import", "next run, well"})
 
 

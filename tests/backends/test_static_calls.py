@@ -145,7 +145,6 @@ ROWS: tuple[tuple[dict[str, Any], str, AttentionCall, str], ...] = (
     (AMD212, "native", call(), "except"),
     (AMD212, MATH, call(), "clear"),
     (AMD211, "native", call(), "clear"),
-    (AMD212, "native", call(), "except"),
     (AMD212, "native", call(dtype="fp32"), "except"),
     (H213, "native", call(), "clear"),
     # packages: diffusers #14397 and #14338, SageAttention 1.0.6, xformers #719

@@ -146,7 +146,10 @@ def _blocked_by(step: Step, facts: Facts, *, named: bool) -> str:
         return why
     if step.kind != "command":
         return ""
-    if any(argv[:2] == ("attn-doctor", "install") for argv in step.run):
+    installs = [argv for argv in step.run if argv[:2] == ("attn-doctor", "install")]
+    if installs:
+        if any("--community" in argv for argv in installs):
+            return "it installs a wheel that others publish: run the command, which shows its plan"
         return "it installs another torch: run the command, which shows its plan and can be undone"
     if any(argv[:1] == ("sudo",) for argv in step.run) and not facts.system.user_is_root:
         return "it needs root, which attn-doctor never requests: run the command yourself"

@@ -57,7 +57,16 @@ def diagnosed(*of: str) -> Diagnosis:
 
 @cache
 def answer(name: str, *of: str) -> Choice | Conflict:
-    return choose(Demand(words=(name,)), examined(*of), library.tables())
+    """What `install` chooses; on Windows with the wheels of others, if nothing else is prebuilt."""
+    found = choose(Demand(words=(name,)), examined(*of), library.tables())
+    if of[3] == "windows" and not _prebuilt(found):
+        others = choose(Demand(words=(name,), community=True), examined(*of), library.tables())
+        return others if _prebuilt(others) else found
+    return found
+
+
+def _prebuilt(found: Choice | Conflict) -> bool:
+    return isinstance(found, Choice) and all(one.how != "build" for one in found.picks)
 
 
 def kind(name: str, *of: str) -> str:
@@ -65,7 +74,7 @@ def kind(name: str, *of: str) -> str:
     found = answer(name, *of)
     if isinstance(found, Conflict):
         return "nothing"
-    if found.moves_torch:
+    if found.moves_torch or any(one.wheel and not one.official for one in found.picks):
         return "moves"
     return "build" if any(one.how == "build" for one in found.picks) else "wheel"
 
@@ -78,7 +87,7 @@ def agrees(name: str, fixes: tuple[Fix, ...], *of: str) -> None:
     naming = [argv for argv in commands if argv[:2] == ("attn-doctor", "install")]
     by_pip = [argv for argv in commands if "pip" in argv and any(package in word for word in argv)]
     if kind(name, *of) in ("moves", "build"):
-        assert naming == [("attn-doctor", "install", name)], fixes
+        assert [argv[:3] for argv in naming] == [("attn-doctor", "install", name)], fixes
         assert by_pip == []
         assert isinstance(found, Choice)
         (fix,) = (one for one in fixes if one.run == tuple(naming))
@@ -177,9 +186,11 @@ def test_fix_leaves_another_torch_to_install(name: str) -> None:
         (step,) = plan(decided(diagnosis)).steps
         does = kind(name, *of)
         if does == "moves":
-            assert step.run == (("attn-doctor", "install", name),)
+            ((*words,),) = step.run
+            assert words[:3] == ["attn-doctor", "install", name]
             assert not step.ready
-            assert "another torch" in step.blocked_by
+            other = "a wheel that others publish" if "--community" in words else "another torch"
+            assert other in step.blocked_by
         elif does == "nothing":
             assert (step.ready, step.run) == (False, ())
         else:

@@ -59,8 +59,8 @@ def _fixes(fixes: tuple[Fix, ...], facts: Facts) -> tuple[Fix, ...]:
         return fixes
     possible = [possible_here(fix, facts) for fix in fixes]
     possible.sort(key=lambda fix: fix.title.startswith(_IMPOSSIBLE))  # stable: best first
-    for_gpu = [fix for fix in possible if not fix.title.startswith(_NO_GPU)]
-    return tuple(for_gpu or possible)
+    for_these_gpus = [fix for fix in possible if not fix.title.startswith(_NO_GPU)]
+    return tuple(for_these_gpus or possible)
 
 
 def decided(diagnosis: Diagnosis) -> Diagnosis:

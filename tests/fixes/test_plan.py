@@ -360,6 +360,12 @@ def test_sageattention_is_built_with_the_jobs_that_memory_allows(
     assert at_once <= (facts.build.jobs or 0)
 
 
+def test_flash_attn_is_built_with_its_kernels() -> None:
+    name = "FLASH_ATTENTION_SKIP_CUDA_BUILD"
+    assert preflight("flash-attn", replace(H100, env={name: "TRUE"})).variables[name] == "FALSE"
+    assert name not in preflight("flash-attn", replace(H100, env={})).variables
+
+
 @pytest.mark.parametrize(
     ("torch", "flags", "wanted"),
     [

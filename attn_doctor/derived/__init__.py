@@ -17,6 +17,7 @@ from attn_doctor.derived import (
     dispatcher,
     extensions,
     newer,
+    origin,
     pci_names,
     torch_wheels,
     triton_pairing,
@@ -30,7 +31,7 @@ from attn_doctor.derived.releases import (
     tag,
     torch_release,
 )
-from attn_doctor.facts import PACKAGES, BuiltKernels, Facts, Gpu, Package, PciDevice
+from attn_doctor.facts import PACKAGES, BuiltKernels, Extension, Facts, Gpu, Package, PciDevice
 
 
 def derive(facts: Facts, tables: Tables) -> Facts:
@@ -44,7 +45,7 @@ def derive(facts: Facts, tables: Tables) -> Facts:
             facts = msgspec.structs.replace(facts, **{group: changed})
         else:
             facts = msgspec.structs.replace(facts, **{name: value})
-    facts = msgspec.structs.replace(facts, extensions=extensions.derived(facts, gaps))
+    facts = msgspec.structs.replace(facts, extensions=_extensions(facts, tables, gaps))
     gpus = _gpus(facts, tables, gaps)
     torch = msgspec.structs.replace(facts.torch, gpu_code=_torch_gpu_code(gpus))
     if torch.installed and not torch.import_error:
@@ -200,6 +201,8 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
         values["import_error"] = error or package.import_error
         if not values["import_error"]:
             values |= _damaged_import(field, package.distribution, facts, gaps)
+    if field == "torchaudio":
+        values["again"] = origin.torchaudio_again(facts, tables)
     if field == "transformers":
         values["accepts_kernels"] = backend_wheels.accepts_kernels(facts)
     if field == "xformers":
@@ -207,6 +210,36 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
         values["index"] = backend_wheels.xformers_index(facts, tables)
         values["accepts_flash_attn"] = _known(accepts, "xformers.accepts_flash_attn", gaps)
     return msgspec.structs.replace(package, **values)
+
+
+def _extensions(facts: Facts, tables: Tables, gaps: dict[str, str]) -> tuple[Extension, ...] | None:
+    found = extensions.derived(facts, gaps)
+    if found is None:
+        return None
+    return tuple(
+        msgspec.structs.replace(
+            one,
+            again=origin.extension_again(one, facts, tables),
+            rebuild=origin.extension_rebuild(one, facts),
+        )
+        for one in found
+    )
+
+
+def _again(field: str, version: str) -> Callable[[Facts, Tables], tuple[Any, ...] | None]:
+    """Return what derives `again` of each package in a list of the facts."""
+
+    def derived(facts: Facts, tables: Tables) -> tuple[Any, ...] | None:
+        found = getattr(facts, field)
+        return found and tuple(
+            msgspec.structs.replace(
+                one,
+                again=origin.package_again(one.package, getattr(one, version), facts, tables),
+            )
+            for one in found
+        )
+
+    return derived
 
 
 def _torch_import(facts: Facts, gaps: dict[str, str]) -> dict[str, Any]:
@@ -254,6 +287,10 @@ STEPS: tuple[tuple[str, Callable[[Facts, Tables], object]], ...] = (
     ("torch.archs_source", torch_wheels.archs_source),
     ("torch.min_driver", torch_wheels.min_driver),
     ("torch.index", torch_wheels.own_index),
+    ("torch.again", origin.torch_again),
+    ("damaged_metadata", _again("damaged_metadata", "version")),
+    ("incomplete_packages", _again("incomplete_packages", "version")),
+    ("duplicates", _again("duplicates", "keep")),
     ("torch.index_for_driver", torch_wheels.index_for_driver),
     ("torch.pin_for_driver", torch_wheels.pin_for_driver),
     ("torch.newest_index", torch_wheels.newest_index),

@@ -22,6 +22,8 @@ _WORDS = {
     "rocky": "Rocky Linux", "almalinux": "AlmaLinux", "amzn": "Amazon Linux", "ol": "Oracle Linux",
     "nixos": "NixOS",
 }  # fmt: skip
+_INDEX = "torch's package index is unknown", "torch's package index is known"
+_ORIGINS = ("torch", "torchaudio", "extension", "incomplete", "metadata", "duplicate")
 #: What it means that a fact is empty, and that it is not; or yes and no.
 _EITHER = {
     "build.compatible_toolkit": ("no CUDA toolkit fits torch", "a CUDA toolkit fits torch"),
@@ -36,13 +38,16 @@ _EITHER = {
     "torch.index_for_driver": ("no torch fits GPU and driver", "a torch fits GPU and driver"),
     "torch.local": ("torch's version has no + in it", "torch's version has a + in it"),
     "torch.newest_index": ("no newer torch is known", "a newer torch is known"),
-    "torch.index": ("torch's package index is unknown", "torch's package index is known"),
+    "torch.index": _INDEX,
+    **dict.fromkeys((f"{one}.again" for one in _ORIGINS), _INDEX),
+    "extension.rebuild": ("no package is known for it", "a package is known for it"),
     "extension.requirement": ("no package is known for it", "a package is known for it"),
     "python.shadowing_here": (
         "no such file is in the working directory",
         "such a file is in the working directory",
     ),
 }
+_EMPTY: tuple[object, ...] = ("", [], ())
 #: What it means that a fact has a value, and that it has not.
 _STATES = {
     ("cc.source", "CC (missing)"): ("CC names a missing compiler", "CC names no missing compiler"),
@@ -137,7 +142,7 @@ def _merged(clauses: Iterable[str]) -> list[str]:
 def clause(one: Condition) -> str:
     """A condition in words, as a part of a sentence."""
     equal = one.op == "=="
-    if one.op in ("==", "!=") and one.value == "" and not one.other:
+    if one.op in ("==", "!=") and one.value in _EMPTY and not one.other:
         if one.fact.startswith("env."):
             return f"{one.fact[4:]} is {'not ' * equal}set"
         if one.fact in _EITHER:

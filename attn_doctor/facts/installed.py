@@ -99,6 +99,9 @@ class Torch(Struct, frozen=True, kw_only=True):
     """Derived: major and minor version, such as `2.11`."""
     release: str | None = None
     """Derived: version without the local part, such as `2.11.0`."""
+    again: tuple[str, ...] | None = None
+    """Derived: what pip installs to get this build again, from where it came: its requirement and
+    the options of its index. Empty if no index of PyTorch has it."""
     cubins: tuple[str, ...] | None = None
     """GPU architectures with machine code in most kernels of its CUDA library, by CUDA's names:
     `80`, `90a`. A few kernels may have code for more. Read from the file."""
@@ -228,6 +231,9 @@ class Package(Struct, frozen=True, kw_only=True):
     index: str | None = None
     """Derived: for xformers where these versions are for this CUDA major version: `pypi` for a
     torch of PyPI, else the newest of torch's wheel indexes, such as `cu130`; empty if nowhere."""
+    again: tuple[str, ...] | None = None
+    """Derived: for torchaudio, what pip installs to get the one for this torch, from where torch
+    came: a requirement and the options of an index; empty if none has it."""
     wheel: PrebuiltWheel | None = None
     """Derived: `yes` if a prebuilt wheel exists for this torch, CUDA and Python; `no` if pip would
     compile it from source; None if the tables do not list it."""
@@ -299,6 +305,12 @@ class Extension(Struct, frozen=True, kw_only=True):
     requirement: str | None = None
     """Derived: what pip installs to replace it by a new copy, such as `torchao==0.14.0`; empty for
     a kernel of the Hub and for a module that torch compiled at run time."""
+    again: tuple[str, ...] | None = None
+    """Derived: what pip installs to get a wheel of its package for this torch, from where torch
+    came: a requirement and the options of an index; empty if none is known."""
+    rebuild: tuple[str, ...] | None = None
+    """Derived: what pip installs to build its package for this torch: a requirement and options;
+    empty for packages that have only wheels."""
 
 
 class UnmetRequirement(Struct, frozen=True, kw_only=True):

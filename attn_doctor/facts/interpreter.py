@@ -97,6 +97,9 @@ class DamagedMetadata(Struct, frozen=True, kw_only=True):
     """Path of the folder, which ends in `.dist-info`."""
     reason: str | None = None
     """What is wrong with it."""
+    again: tuple[str, ...] | None = None
+    """Derived: what pip installs to get this release again, from where it came: a requirement and
+    the options of an index; empty if the index may have other files of it, or none."""
 
 
 class IncompletePackage(Struct, frozen=True, kw_only=True):
@@ -116,6 +119,9 @@ class IncompletePackage(Struct, frozen=True, kw_only=True):
     link: str | None = None
     """Path of a link to nothing in place of a folder of the package, over which installers fail;
     empty if there is none."""
+    again: tuple[str, ...] | None = None
+    """Derived: what pip installs to get this release again, from where it came: a requirement and
+    the options of an index; empty if the index may have other files of it, or none."""
 
 
 class Duplicate(Struct, frozen=True, kw_only=True):
@@ -140,3 +146,6 @@ class Duplicate(Struct, frozen=True, kw_only=True):
     path_file: str | None = None
     """The `.pth` file or `sitecustomize.py` whose code adds one of these folders; empty if none
     does."""
+    again: tuple[str, ...] | None = None
+    """Derived: what pip installs to get the release `keep` again, from where it came: a requirement
+    and the options of an index; empty if the index may have other files of it, or none."""

@@ -19,7 +19,7 @@ from attn_doctor.requirement import combined
 from attn_doctor.rulebook.causes import OPEN, ordered, with_causes
 from attn_doctor.rulebook.conditions import Condition, conjunction, show
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
-from attn_doctor.rulebook.texts import fill, fill_known, unknown_in
+from attn_doctor.rulebook.texts import PLACEHOLDER, fill, fill_known, unknown_in
 from attn_doctor.shell.commands import in_text, split_assignments
 
 
@@ -302,9 +302,15 @@ def filled_commands(
         if any(unknown_in(word, lookup) for word in words):
             return None
         known = (one for one in variables if not unknown_in(one, lookup))
-        packages = (_closest_bounds(word, fill(word, lookup)) for word in words)
+        packages = (filled_in for word in words for filled_in in _arguments(word, lookup))
         filled.append((*(fill(one, lookup) for one in known), *packages))
     return tuple(filled)
+
+
+def _arguments(word: str, lookup: FactLookup) -> tuple[str, ...]:
+    """A word with its facts filled in; one that is a list of arguments stands for all of them."""
+    values = lookup(word[1:-1]) if re.fullmatch(PLACEHOLDER, word) else None
+    return values if isinstance(values, tuple) else (_closest_bounds(word, fill(word, lookup)),)
 
 
 # xformers{xformers.expected},>=0.0.29

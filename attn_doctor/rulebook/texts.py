@@ -15,6 +15,8 @@ from attn_doctor.rulebook.rule import FixFile, Group, Rule
 #: `{torch.version}` in a rule's text or command.
 # A fact without a group is named here, since other words in braces are not facts.
 PLACEHOLDER = r"\{([a-z_]\w*(?:\.\w+)+|unreadable_files)\}"
+#: Values that no sentence or command can use.
+_EMPTY = (None, "", ())
 
 # With a machine's values
 
@@ -29,7 +31,7 @@ def fill(text: str, lookup: Lookup) -> str:
 def unknown_in(text: str, lookup: Lookup) -> str:
     """The first fact in `text` that is unknown or empty, so that a command cannot use it."""
     names: list[str] = re.findall(PLACEHOLDER, text) if "{" in text else []
-    return next((name for name in names if lookup(name) in (None, "")), "")
+    return next((name for name in names if lookup(name) in _EMPTY), "")
 
 
 # With the few values that a log gives
@@ -49,7 +51,6 @@ _SUBSTITUTES = {
     "torch.archs": "other GPUs",
     "xformers.built_torch": "of another release",
 }
-_EMPTY = (None, "", ())
 _SENTENCE = r"(?<=\.) +"
 _CLAUSE = r"(?<=;) +|(?<=,) +(?=and |but |so |which )"
 #: Signs that a sentence is incomplete without the values that were left out of it.

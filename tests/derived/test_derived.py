@@ -67,6 +67,8 @@ def test_every_derived_fact_has_a_function() -> None:
     worked |= {"Gpu.in_torch_archs", "Gpu.torch_code", "Gpu.min_nvcc", "Package.accepts_flash_attn"}
     worked |= {"Package.load_error", "Package.accepts_kernels", "Extension.load_error"}
     worked |= {"Extension.loads", "Extension.gpu_code", "Extension.requirement"}
+    worked |= {"Extension.again", "Extension.rebuild", "Package.again"}
+    worked |= {f"{name}.again" for name in ("DamagedMetadata", "IncompletePackage", "Duplicate")}
     worked |= {"Torch.gpu_code", "Facts.newer_releases"}
     worked |= {f"Package.{name}" for name in ("built_minor", "built_cuda_major")}
     worked |= {

@@ -30,7 +30,7 @@ from attn_doctor.rulebook.evaluate import (
     lookups,
     verdict_on,
 )
-from attn_doctor.rulebook.packages import is_named, package_of, packages_installed
+from attn_doctor.rulebook.packages import is_named, own_copy, package_of, packages_installed
 from attn_doctor.rulebook.rule import FixFile, Rule
 from attn_doctor.rulebook.texts import fill_known
 
@@ -360,8 +360,7 @@ def _where(fix: Fix, written: FixFile, lines: Sequence[Condition], lookup: FactL
     ]
     if not unknown or (written.run and not fix.run):
         return fix
-    manual = f"{fix.manual} {where_it_fits(unknown)}".strip()
-    return replace(fix, safety=Safety.MANUAL, manual=manual)
+    return _by_hand(fix, where_it_fits(unknown))
 
 
 def _worked_out_there(
@@ -388,11 +387,23 @@ def _worked_out_there(
 
 
 def _for_named_package(fix: Fix, log: str, printed_by: set[str]) -> Fix:
-    """The fix; for a person to decide if it installs a package of which the log says nothing."""
+    """The fix; for a person to decide if it installs a package of which the log says nothing.
+
+    So it is where a program has a copy of the package, which an installation does not change.
+    """
     installed = dict.fromkeys(name for argv in fix.run for name in packages_installed(argv))
     for package in installed:
         if package not in printed_by and not is_named(package, log):
             condition = f"The log does not name the package. Do this only if it is {package}."
-            manual = f"{fix.manual} {condition}".strip()
-            return replace(fix, safety=Safety.MANUAL, manual=manual)
+            return _by_hand(fix, condition)
+    copies = [found for argv in fix.run if (found := own_copy(argv, log))]
+    if copies:
+        module, folder = copies[0]
+        shown = f"The log shows {module} in {folder}, not in site-packages."
+        return _by_hand(fix, f"{shown} Do this only if the program does not need its own copy.")
     return fix
+
+
+def _by_hand(fix: Fix, condition: str) -> Fix:
+    """The fix with a condition that a person decides."""
+    return replace(fix, safety=Safety.MANUAL, manual=f"{fix.manual} {condition}".strip())

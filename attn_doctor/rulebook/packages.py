@@ -39,6 +39,15 @@ _ALIASES = {
     "flash": "flash-attn",
     "sage": "sageattention",
 }
+#: Modules whose name is not that of their package.
+_MODULES = {
+    "flash": "flash_attn",
+    "flash-attn-4": "flash_attn",
+    "fla-core": "fla",
+    "flash-linear-attention": "fla",
+    "flashinfer-python": "flashinfer",
+    "sage": "sageattention",
+}
 
 
 def packages_installed(argv: Sequence[str]) -> Iterator[str]:
@@ -51,6 +60,21 @@ def packages_installed(argv: Sequence[str]) -> Iterator[str]:
         name = _ALIASES.get(name, name)
         if name in _NAMED:
             yield name
+
+
+def own_copy(argv: Sequence[str], log: str) -> tuple[str, str] | None:
+    """The module of a package that a command installs, and the folder of a program's own copy.
+
+    None if no traceback shows one, or if one shows the package in site-packages.
+    """
+    words = argv[argv.index("install") + 1 :] if "install" in argv else ()
+    for package in (found["name"] for word in words if (found := _REQUIREMENT.match(word))):
+        module = _MODULES.get(package, package.replace("-", "_"))
+        frame = rf'File "([^"\n]{{0,300}}[/\\])?{re.escape(module)}[/\\][^"\n]{{1,300}}"'
+        folders: list[str] = re.findall(frame, log)
+        if folders and not any(re.search(r"(?:site|dist)-packages", one) for one in folders):
+            return module, folders[0]
+    return None
 
 
 def package_of(rule: str) -> str:

@@ -537,6 +537,39 @@ run = [["pip", "install", "sageattention"]]
 
 
 @pytest.mark.parametrize(
+    ("folder", "certain"),
+    [
+        ("/home/ada/app/third_party/", False),
+        ("/venv/lib/python3.12/site-packages/", True),
+        (r"C:\app\extern" + "\\", False),
+    ],
+)
+def test_a_copy_of_the_program_is_not_installed_again(
+    rule: WriteRule, explained: Explain, folder: str, certain: bool
+) -> None:
+    tail = """
+[[fix]]
+title = "Install it"
+safety = "ask"
+run = [["attn-doctor", "install", "sage", "--reinstall"]]
+"""
+    rule("a/b", "torch-cpu-only", "no sage kernel", tail=tail)
+    slash = "\\" if "\\" in folder else "/"
+    log = (
+        "Traceback (most recent call last):\n"
+        f'  File "{folder}sageattention{slash}core.py", line 3, in sageattn\n'
+        "    raise RuntimeError(text)\n"
+        "RuntimeError: no sage kernel"
+    )
+    (fix,) = explained(log).matches[0].fixes
+    condition = (
+        f"The log shows sageattention in {folder}, not in site-packages. "
+        "Do this only if the program does not need its own copy."
+    )
+    assert (fix.safety, fix.manual) == ((Safety.ASK, "") if certain else (Safety.MANUAL, condition))
+
+
+@pytest.mark.parametrize(
     ("log", "machine", "titles"),
     [
         ("no kernel", None, ["Install it"]),

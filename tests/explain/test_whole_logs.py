@@ -57,7 +57,7 @@ _CAUSES = {
     "flex-mask-function": ("flex-upstream-bug", "vmap: It looks like"),
     "flex-mask-with-if": ("flex-upstream-bug", "vmap: It looks like"),
     "flex-not-compiled": ("flex-not-compiled", "UserWarning: flex_attention ca"),
-    "flex-recompiled-too-often": ("dynamo-recompile-limit", "recompile_limit cache size"),
+    "flex-recompiled-too-often": ("dynamo-recompile-limit", "Dynamo recompile limit exceeded"),
     "flex-three-dimensions": ("flex-input-unsupported", "must be 4D tensors"),
     "flex-uneven-heads": ("flex-input-unsupported", "Hq=4 and Hkv=2"),
     "kernels-absent": ("package-not-installed", "No module named 'kernels'"),

@@ -14,6 +14,7 @@ import msgspec
 
 from attn_doctor.derived import (
     backend_wheels,
+    companions,
     dispatcher,
     extensions,
     newer,
@@ -288,6 +289,7 @@ STEPS: tuple[tuple[str, Callable[[Facts, Tables], object]], ...] = (
     ("torch.min_driver", torch_wheels.min_driver),
     ("torch.index", torch_wheels.own_index),
     ("torch.again", origin.torch_again),
+    ("torch.natten_wheel", companions.natten_wheel),
     ("damaged_metadata", _again("damaged_metadata", "version")),
     ("incomplete_packages", _again("incomplete_packages", "version")),
     ("duplicates", _again("duplicates", "keep")),

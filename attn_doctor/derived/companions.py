@@ -1,4 +1,4 @@
-"""Releases of torchaudio, torchao, Diffusers and Transformers for the installed torch."""
+"""Releases of torchaudio, torchao, NATTEN, Diffusers and Transformers for the installed torch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,21 @@ def torchaudio_expected(facts: Facts, tables: Tables) -> str | None:
     release = facts.torch.version.partition("+")[0]
     last = str(tables["companions"]["torchaudio"]["pypi" if facts.torch.from_pypi else "last"])
     return f"=={release if parts(release) < parts(last) else last}"
+
+
+# natten==0.21.7+torch2130cu130
+def natten_wheel(facts: Facts, tables: Tables) -> tuple[str, ...] | None:
+    """Return pip's arguments for NATTEN's newest wheel for this torch on Linux and x86_64."""
+    torch = facts.torch
+    if torch.version is None or torch.local is None:
+        return None
+    table = tables["companions"]["natten"]
+    minor = series(torch.version) or ""
+    row = next((one for one in table["release"] if one["torch"] == minor), None)
+    if row is None or torch.local not in row["local"]:
+        return ()
+    built = f"torch{minor.replace('.', '')}0{torch.local}"
+    return (f"natten=={row['version']}+{built}", "-f", table["wheels"])
 
 
 def torchao_expected(facts: Facts, tables: Tables) -> str | None:

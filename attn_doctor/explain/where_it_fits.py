@@ -40,6 +40,7 @@ _EITHER = {
     "torch.newest_index": ("no newer torch is known", "a newer torch is known"),
     "torch.index": _INDEX,
     **dict.fromkeys((f"{one}.again" for one in _ORIGINS), _INDEX),
+    "torch.natten_wheel": ("no package is known for it", "a package is known for it"),
     "extension.rebuild": ("no package is known for it", "a package is known for it"),
     "extension.requirement": ("no package is known for it", "a package is known for it"),
     "python.shadowing_here": (

@@ -102,6 +102,9 @@ class Torch(Struct, frozen=True, kw_only=True):
     again: tuple[str, ...] | None = None
     """Derived: what pip installs to get this build again, from where it came: its requirement and
     the options of its index. Empty if no index of PyTorch has it."""
+    natten_wheel: tuple[str, ...] | None = None
+    """Derived: what pip installs to get NATTEN's newest wheel for this build, on Linux and x86_64;
+    empty if the tables have none."""
     cubins: tuple[str, ...] | None = None
     """GPU architectures with machine code in most kernels of its CUDA library, by CUDA's names:
     `80`, `90a`. A few kernels may have code for more. Read from the file."""

@@ -138,3 +138,16 @@ def test_a_kernel_of_the_hub() -> None:
     found = facts("index", extensions=(Extension(package="hub", name="activation"),))
     assert found.extensions is not None
     assert (found.extensions[0].again, found.extensions[0].rebuild) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("torch", "wheel"),
+    [
+        ("index", ("natten==0.21.6+torch2110cu128", "-f", "https://whl.natten.org")),
+        ("late", ("natten==0.21.7+torch2130cu132", "-f", "https://whl.natten.org")),
+        ("conda", ()),
+        ("unknown", None),
+    ],
+)
+def test_the_wheel_of_natten(torch: str, wheel: tuple[str, ...] | None) -> None:
+    assert facts(torch).torch.natten_wheel == wheel

@@ -71,7 +71,7 @@ _CAUSES = {
     "pip-sage-release-absent": ("no-matching-wheel", "found for sageattention==2.2.0"),
     "pip-sage-without-gpu": ("extension-lacks-gpu-arch", "No target compute capabilities"),
     "pip-wheel-of-other-python": ("no-matching-wheel", "is not a supported wheel"),
-    "pip-without-isolation": ("torch-cpu-only", "2.13.0+cpu"),
+    "pip-without-isolation": ("torch-cpu-only", "CUDA_HOME environment variable is not set"),
     "pip-xformers-release-absent": ("no-matching-wheel", "xformers==0.0.12"),
     "sage-absent": ("package-not-installed", "No module named 'sageattention'"),
     "sage-absent-in-server": ("package-not-installed", "No module named 'sageattention'"),

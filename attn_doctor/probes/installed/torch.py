@@ -115,7 +115,10 @@ def _unknown_log(host: Host, site: Site, path: str) -> str:
 def _logs(host: Host, site: Site, text: str, name: str) -> bool:
     """Whether torch may know the log; of a name with dots this is not looked up."""
     known = name == "all" or f'"{name}"' in text or name in sys.stdlib_module_names
-    return known or not name.isidentifier() or bool(site.module(host, name))
+    if known or not name.isidentifier() or site.module(host, name):
+        return True
+    # A program's own module, if it is started where attn-doctor is.
+    return not {name, f"{name}.py"}.isdisjoint(host.try_list(host.platform.cwd))
 
 
 class _Plugin(Struct, frozen=True):

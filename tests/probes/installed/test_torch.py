@@ -195,6 +195,21 @@ def test_a_log_that_torch_does_not_know(asked: str, unknown: str) -> None:
     assert bool(found.import_error) is bool(unknown)
 
 
+def test_a_log_of_a_module_beside_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = 'register_log("dynamo", ["torch._dynamo"])\n'
+    folder = tmp_path / "site-packages" / "torch" / "_logging"
+    folder.mkdir(parents=True)
+    (folder / "_registrations.py").write_text(logs)
+    (tmp_path / "myproject").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCH_LOGS", "+myproject,other")
+    host = LocalHost()
+    path = str(folder.parent)
+    assert torch._unknown_log(host, site(host), path) == "other"
+
+
 def test_a_python_that_was_built_without_ctypes() -> None:
     host, there = environment(package("2.13.0"))
     found = torch.read(host, replace(there, ctypes=False), Gaps())["torch"]

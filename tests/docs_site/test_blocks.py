@@ -143,6 +143,7 @@ ELSEWHERE = {
 PYTHON = {
     "docs/api.md": "tests/test_api.py",
     "docs/upstream/cudnn-": "needs an NVIDIA GPU",
+    "docs/upstream/sageattention-": "needs an NVIDIA GPU and SageAttention",
 }
 
 

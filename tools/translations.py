@@ -28,6 +28,7 @@ from attn_doctor.cli.help_page import texts as texts_of_page
 from attn_doctor.language import LANGUAGES
 from attn_doctor.rulebook.fact_catalogue import catalogue as facts
 from attn_doctor.rulebook.library import folder
+from attn_doctor.rulebook.programs import programs
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.rule_files import read_folder
 from attn_doctor.rulebook.texts import in_general
@@ -63,7 +64,9 @@ _SAMPLES = {"counted": "7 files", "size": "7 MB", "span": "7 s"}
 def rule_texts() -> frozenset[str]:
     """The texts of all rules and causes that a screen shows, each in one line."""
     causes = read_toml(folder() / "tables/causes.toml")["cause"].values()
-    texts = [*causes, *(text for rule in read_folder(folder()) for text in _texts_of(rule))]
+    options = (one.says(family) for one in programs() for family in one.instead_of)
+    texts = [*causes, *options]
+    texts += (text for rule in read_folder(folder()) for text in _texts_of(rule))
     return frozenset(" ".join(text.split()) for text in texts if text)
 
 

@@ -201,7 +201,7 @@ def _ranked(group: Sequence[_ScoredRule], stated: Facts, log: str) -> RankedCaus
     rule, match, finding, machine = best.rule, best.best, best.finding, best.machine
     on_log = _first_lookup(rule, stated, partial=True)
     there = on_log if machine is None else _first_lookup(rule, machine)
-    if finding is not None and finding.fixes and not any(fix.printed for fix in rule.fixes):
+    if finding is not None and finding.fixes and not any(fix.reads_log for fix in rule.fixes):
         fixes = finding.fixes
     else:
         fixes = _fixes(rule, there, log)
@@ -318,7 +318,7 @@ def _fixes(rule: Rule, lookup: FactLookup, log: str) -> tuple[Fix, ...]:
     one whose command needs an unknown fact says nothing beside others, unless it is the best one.
     """
     certain, possible = fitting_fixes(rule, lookup, log)
-    fixes = {index: fill_fix(rule, index, lookup) for index in sorted((*certain, *possible))}
+    fixes = {index: fill_fix(rule, index, lookup, log) for index in sorted((*certain, *possible))}
     # Of one remedy in several forms, the later ones are for facts that the log does not state.
     said_before = {fixes[index].title for index in certain}
     forms = {(fix.title, fix.run): index for index, fix in reversed(fixes.items())}
@@ -330,7 +330,7 @@ def _fixes(rule: Rule, lookup: FactLookup, log: str) -> tuple[Fix, ...]:
     said = tuple(
         fix if index in certain else _where(fix, rule.fixes[index], rule.fix_when[index], lookup)
         for index, fix in fixes.items()
-        if index in certain or fix.run or fix.exports or fix.code or rule.fixes[index].manual
+        if index in certain or fix.run or fix.exports or fix.code or rule.fixes[index].is_in_words
     )
     best = next(iter(fixes), None)
     if best is not None and (not said or (said[0].remedy > best + 1 and _has_command(said[0]))):

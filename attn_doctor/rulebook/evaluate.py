@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from attn_doctor.facts import ELEMENTS, PACKAGES, Facts
 from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.requirement import combined
+from attn_doctor.rulebook import programs
 from attn_doctor.rulebook.causes import OPEN, ordered, with_causes
 from attn_doctor.rulebook.conditions import Condition, conjunction, show
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
@@ -260,9 +261,14 @@ def _is_for_another_system(fix: FixFile, lines: Sequence[Condition], lookup: Fac
     return bool(system and needed and system not in needed)
 
 
-def fill_fix(rule: Rule, index: int, lookup: FactLookup) -> Fix:
-    """Fix number `index` with known values; without commands where a value is unknown."""
+def fill_fix(rule: Rule, index: int, lookup: FactLookup, log: str = "") -> Fix:
+    """Fix number `index` with known values; without commands where a value is unknown.
+
+    `log`: the text of the failure, which can show the program whose option is to change.
+    """
     fix = rule.fixes[index]
+    if fix.instead_of:
+        fix = programs.with_options(fix, log)
     run = filled_commands(fix.run, lookup)
     parts = [*sum(map(_words, fix.run), ()), *fix.set.values()]
     missing = next(filter(None, (unknown_in(part, lookup) for part in parts)), "")

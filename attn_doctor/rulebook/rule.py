@@ -86,6 +86,8 @@ class FixFile(Struct, frozen=True, forbid_unknown_fields=True):
     manual: str = ""
     code: str = ""
     """Lines to copy into the user's program or configuration, where no command helps."""
+    instead_of: str = ""
+    """A family of attention that the program is to replace. `programs` has the option of each."""
     needs: str = ""
     clears: tuple[Text, ...] = ()
     done: tuple[Text, ...] = ()
@@ -94,6 +96,16 @@ class FixFile(Struct, frozen=True, forbid_unknown_fields=True):
     printed: tuple[Text, ...] = ()
     """Patterns: `explain` offers it only for a failure that one of them matches. A check, which
     reads no log, does not offer it."""
+
+    @property
+    def reads_log(self) -> bool:
+        """It differs from log to log."""
+        return bool(self.printed or self.instead_of)
+
+    @property
+    def is_in_words(self) -> bool:
+        """It has instructions for a person."""
+        return bool(self.manual or self.instead_of)
 
     def is_for(self, log: str) -> bool:
         """The fix is for a failure with this text; for no text if it asks for one."""

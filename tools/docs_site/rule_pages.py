@@ -14,6 +14,7 @@ from itertools import groupby
 from attn_doctor.language import LANGUAGES
 from attn_doctor.render.findings.markdown import escape
 from attn_doctor.render.rules.markdown import advisory, conditions, keys, prose, remedy
+from attn_doctor.rulebook.programs import options
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.rule_shape import Example, WrittenRule
 from attn_doctor.rulebook.texts import in_general
@@ -157,7 +158,9 @@ def _translation(rule: Rule, language: str) -> Iterator[str]:
         return
     name, note = _TRANSLATIONS[language]
     fixes = [
-        "<br>".join(_said(text, language) for text in (fix.title, fix.manual) if text)
+        "<br>".join(
+            _said(text, language) for text in (fix.title, fix.manual, *options(fix)) if text
+        )
         for fix in rule.fixes
     ]
     yield from (f"## {name} ({language})", "", f'<div lang="{language}">')

@@ -9,6 +9,7 @@ from attn_doctor.render.findings.markdown import code_language, escape, fenced
 from attn_doctor.render.rules.text import SAFETY, advisory_keys, rule_keys
 from attn_doctor.render.terminal import clean
 from attn_doctor.rulebook.conditions import Condition
+from attn_doctor.rulebook.programs import with_options
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 from attn_doctor.rulebook.texts import (
     commands,
@@ -94,6 +95,7 @@ def _symptoms(rule: Rule) -> Iterator[str]:
 
 def remedy(rule: Rule, number: int, fix: FixFile) -> Iterator[str]:
     """One fix with its commands; `number` is its place in the rule, counted from 0."""
+    fix = with_options(fix) if fix.instead_of else fix
     notes = [SAFETY[fix.safety], *([f"needs {fix.needs}"] if fix.needs else [])]
     yield f"**Fix:** {prose(fix.title)} ({prose('; '.join(notes))})"
     yield ""

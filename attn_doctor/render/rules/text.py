@@ -8,6 +8,7 @@ from attn_doctor.findings import Advisory
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.rulebook.conditions import Condition
+from attn_doctor.rulebook.programs import with_options
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 from attn_doctor.rulebook.texts import (
     commands,
@@ -157,6 +158,7 @@ def _fixes(rule: Rule, terminal: Terminal) -> Iterator[str]:
 
 
 def _fix(rule: Rule, number: int, fix: FixFile, terminal: Terminal) -> Iterator[str]:
+    fix = with_options(fix) if fix.instead_of else fix
     notes = [SAFETY[fix.safety], *([f"needs {fix.needs}"] if fix.needs else [])]
     yield from terminal.wrap(clean(named(f"{fix.title} ({'; '.join(notes)})")), 2)
     if rule.fix_when[number]:

@@ -310,7 +310,7 @@ def test_each_rule_with_a_row_is_listed_under_a_statement() -> None:
 #: row of the checklist is prose, so each language has its own.
 QUOTED = {
     "RuntimeError: Flex Attention backend 'flex' is not usable because of missing package": (
-        "torch/too-old-for-flex"
+        "diffusers/flex-unavailable"
     ),
     "Could not compile flex_attention kernels": "flex/could-not-compile",
     "ValueError: Query, key, and value must be on a CUDA device": "flex/cuda-device-message",

@@ -17,7 +17,7 @@ from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule import Rule
 from tests.explain.posted_logs import CASES
 
-_CASES = [case for case in CASES if "missed" not in case][::80]
+_CASES = [case for case in CASES[::80] if "missed" not in case]
 
 Carrier = Callable[[str], str]
 

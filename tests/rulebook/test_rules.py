@@ -344,7 +344,10 @@ def test_texts_are_short() -> None:
 
 
 def test_most_cures_can_be_copied() -> None:
-    """Commands or variables for the machine, or lines for the user's own program."""
+    """Commands or variables for the machine, or lines or an option for the user's own program."""
     cures = [rule.fixes for rule in RULES if rule.fixes]
-    copied = [any(fix.run or fix.set or fix.unset or fix.code for fix in fixes) for fixes in cures]
+    copied = [
+        any(fix.run or fix.set or fix.unset or fix.code or fix.instead_of for fix in fixes)
+        for fixes in cures
+    ]
     assert sum(copied) >= 0.8 * len(cures), f"{sum(copied)} of {len(cures)}"

@@ -155,7 +155,7 @@ def rank_causes(
         id: _ScoredRule(rules[id], found, stated, machine, log) for id, found in by_rule.items()
     }
     claimed = {id: entry for id, entry in scored.items() if entry.may_be_claimed}
-    return tuple(_ranked(group, stated, log) for group in _by_cause(claimed))
+    return tuple(_ranked(group, rules, stated, log) for group in _by_cause(claimed))
 
 
 def _by_cause(scored: Mapping[str, _ScoredRule]) -> list[list[_ScoredRule]]:
@@ -196,8 +196,26 @@ def _give_way(scored: Collection[_ScoredRule]) -> None:
             entry.score = min([entry.score, *(score - _BELOW for score in later)])
 
 
-def _ranked(group: Sequence[_ScoredRule], stated: Facts, log: str) -> RankedCause:
-    best = group[0]
+def _confirmed(best: _ScoredRule, rules: Mapping[str, Rule], log: str) -> _ScoredRule:
+    """The rule; in place of one that only reads logs, the one of its cause that a machine confirms.
+
+    A message such as *no kernel image* does not say which build lacks the GPU. The machine does.
+    """
+    if best.rule.has_conditions or best.machine is None:
+        return best
+    for name in best.rule.requires:
+        needed = rules.get(name)
+        if needed is not None and needed.has_conditions and needed.cause == best.rule.cause:
+            entry = _ScoredRule(needed, best.matches, Facts(), best.machine, log)
+            if entry.on_machine is not None and entry.on_machine.truth is True:
+                return entry
+    return best
+
+
+def _ranked(
+    group: Sequence[_ScoredRule], rules: Mapping[str, Rule], stated: Facts, log: str
+) -> RankedCause:
+    best = _confirmed(group[0], rules, log)
     rule, match, finding, machine = best.rule, best.best, best.finding, best.machine
     on_log = _first_lookup(rule, stated, partial=True)
     there = on_log if machine is None else _first_lookup(rule, machine)

@@ -318,3 +318,16 @@ def test_a_warning_of_the_driver_explains_that_a_program_has_no_gpu(
     end = 'Traceback (most recent call last):\n  File "setup.py", line 47, in f\n    raise X()\n'
     assert explained(f"{warning}{end}NotImplementedError: Cuda is not availabel").matches
     assert not explained(f"{warning}{end}NotImplementedError: no such option").matches
+
+
+@pytest.mark.parametrize(("build", "named"), [("cpu", "a/facts"), ("cuda", "a/log")])
+def test_a_rule_that_the_machine_confirms_stands_for_one_that_only_reads_logs(
+    rule: WriteRule, explained: Explain, build: str, named: str
+) -> None:
+    line = "RuntimeError: the kernel alpha has no code"
+    rule("a/facts", "torch-cpu-only", "another alpha", tail=CPU)
+    rule("a/log", "torch-cpu-only", line, more='requires = ["a/facts"]')
+    machine = Facts(torch=Torch(installed=True, build=build))  # type: ignore[arg-type]
+    [match] = explained(line, machine).matches
+    assert (match.rule, match.line) == (named, 1)
+    assert (match.confirmation is Confirmation.BY_MACHINE) == (named == "a/facts")

@@ -130,7 +130,7 @@ def test_no_compiler_gives_the_rules_command(tmp_path: Path) -> None:
     given = replace(facts(tmp_path), cc=Program(path="", source=""))
     assert refusal(given) == (
         "the stub GPU needs a C compiler, and there is none."
-        " Install gcc, g++ and the C headers: sudo apt-get install -y g++ libc6-dev"
+        " Install a compiler and the C headers with apt-get: sudo apt-get install -y g++ libc6-dev"
     )
 
 

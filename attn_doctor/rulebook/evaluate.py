@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from attn_doctor.facts import ELEMENTS, PACKAGES, Facts
 from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.requirement import combined
-from attn_doctor.rulebook import programs
 from attn_doctor.rulebook.causes import OPEN, ordered, with_causes
 from attn_doctor.rulebook.conditions import Condition, conjunction, show
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
@@ -268,7 +267,10 @@ def fill_fix(rule: Rule, index: int, lookup: FactLookup, log: str = "") -> Fix:
     """
     fix = rule.fixes[index]
     if fix.instead_of:
-        fix = programs.with_options(fix, log)
+        # Few findings have such a fix, and the table takes time to read.
+        from attn_doctor.rulebook.programs import with_options
+
+        fix = with_options(fix, log)
     run = filled_commands(fix.run, lookup)
     parts = [*sum(map(_words, fix.run), ()), *fix.set.values()]
     missing = next(filter(None, (unknown_in(part, lookup) for part in parts)), "")

@@ -22,7 +22,7 @@ from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rule, verdicts
 from attn_doctor.rulebook.packages import is_named, packages_installed
 from attn_doctor.rulebook.patterns import pattern_faults
-from attn_doctor.rulebook.programs import families
+from attn_doctor.rulebook.programs import family_faults
 from attn_doctor.rulebook.rule import Group, Rule, Symptom
 from attn_doctor.rulebook.rule_files import example_facts, read_rule, rule_paths
 from attn_doctor.rulebook.rule_shape import Claim, Example, WrittenRule
@@ -30,7 +30,6 @@ from attn_doctor.rulebook.scaffold import unfilled
 from attn_doctor.rulebook.symptom_text import is_in
 from attn_doctor.rulebook.symptom_words import word_faults
 from attn_doctor.rulebook.texts import in_general
-from attn_doctor.suggest import hint
 
 #: What the source of a claim looks like: a place that cannot change after the reading.
 _SOURCES = {
@@ -137,9 +136,7 @@ def lint_rule(rule: WrittenRule) -> Iterator[str]:
     for fix in rule.fixes:
         if not (fix.run or fix.set or fix.unset or fix.code or fix.is_in_words):
             yield f"fix {fix.title!r} needs `run`, `set`, `unset`, `code` or `manual`"
-        if fix.instead_of and fix.instead_of not in families():
-            near = hint(fix.instead_of, families(), count=1)
-            yield f"fix {fix.title!r}: no program replaces {fix.instead_of!r}{near}"
+    yield from family_faults(rule)
     yield from _fixes_for_no_log(rule)
     yield from _unnamed_packages(rule)
     yield from _cut_texts(rule)

@@ -7,6 +7,7 @@ family of attention to replace; the log shows the program.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 
 import msgspec
@@ -14,7 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.rule import FixFile
+from attn_doctor.rulebook.rule import FixFile, Rule
+from attn_doctor.suggest import hint
 
 #: A line of Python, which is shown as code of its own.
 _CODE = re.compile(r"\w[\w.]*\(")
@@ -53,14 +55,22 @@ def families() -> frozenset[str]:
     return frozenset(family for one in programs() for family in one.instead_of)
 
 
+def family_faults(rule: Rule) -> Iterator[str]:
+    """Fixes whose family of attention no program replaces."""
+    for fix in rule.fixes:
+        if fix.instead_of and fix.instead_of not in families():
+            near = hint(fix.instead_of, families(), count=1)
+            yield f"fix {fix.title!r}: `instead_of` names no family {fix.instead_of!r}{near}"
+
+
 def with_options(fix: FixFile, log: str = "") -> FixFile:
     """The fix with the option of the program that a log shows; of the common ones without one."""
     fitting = [one for one in programs() if fix.instead_of in one.instead_of]
     shown = next((one for one in fitting if one.is_in(log)), None)
-    if shown is not None and _CODE.match(option := shown.instead_of[fix.instead_of]):
-        return replace(fix, code=option)
-    said = (*((shown.says(fix.instead_of),) if shown else options(fix)), fix.manual)
-    return replace(fix, manual=" ".join(filter(None, said)))
+    if shown is not None and _CODE.match(code := shown.instead_of[fix.instead_of]):
+        return replace(fix, code=code, manual=f"{fix.manual} {shown.name}:".strip())
+    said = (shown.says(fix.instead_of),) if shown else options(fix)
+    return replace(fix, manual=" ".join((*said, fix.manual)).strip())
 
 
 def options(fix: FixFile) -> tuple[str, ...]:

@@ -80,6 +80,8 @@ def with_own(
     An unfinished rule (an example, an unguarded line) is a matter for `rules lint`.
     Raises `RuleError` for a rule that cannot be used.
     """
+    from attn_doctor.rulebook.programs import family_faults  # the library imports this module
+
     rules = {rule.id: rule for rule in ours}
     files = {id: folder / f"{id}.toml" for id in rules}
     for own in {path.resolve(): path for path in folders}.values():
@@ -94,7 +96,7 @@ def with_own(
                 raise RuleError(
                     f"{file}: {files[rule.id]} has the id {rule.id} already; rename one of them"
                 )
-            for fault in pattern_faults(rule):
+            for fault in (*pattern_faults(rule), *family_faults(rule)):
                 raise RuleError(f"{file}: {fault}")
             fixes = [
                 replace(fix, safety=Safety.ASK) if fix.safety is Safety.AUTO else fix

@@ -3,12 +3,19 @@
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Safety
 from attn_doctor.rulebook.evaluate import FactLookup, fill_fix
 from attn_doctor.rulebook.library import load, whole
-from attn_doctor.rulebook.programs import families, options, programs, with_options
+from attn_doctor.rulebook.programs import (
+    families,
+    family_faults,
+    options,
+    programs,
+    with_options,
+)
 from attn_doctor.rulebook.rule import FixFile
 
 COMFYUI = '  File "/w/ComfyUI/comfy/ldm/modules/attention.py", line 440, in attention_sage'
@@ -41,7 +48,10 @@ def test_the_program_of_the_log_is_named_alone(family: str, log: str, said: str)
 
 def test_a_line_of_python_is_shown_as_code() -> None:
     fix = _fix("flash", DIFFUSERS)
-    assert (fix.code, fix.manual) == ('pipe.transformer.set_attention_backend("native")', "")
+    assert (fix.code, fix.manual) == (
+        'pipe.transformer.set_attention_backend("native")',
+        "Diffusers:",
+    )
 
 
 def test_without_a_program_the_common_ones_are_named() -> None:
@@ -78,3 +88,11 @@ def test_every_program_has_signs_and_a_source() -> None:
         assert one.source.startswith("https://"), one.name
         assert one.signs or one.name == "Your own code"
         assert all(re.compile(sign) for sign in one.signs)
+
+
+def test_a_family_that_no_program_replaces_is_a_fault() -> None:
+    rule = next(one for one in load() if any(fix.instead_of for fix in one.fixes))
+    assert not list(family_faults(rule))
+    wrong = replace(rule, fixes=(FixFile("T", Safety.MANUAL, instead_of="flsh"),))
+    [fault] = family_faults(wrong)
+    assert "'flsh'; did you mean flash?" in fault

@@ -175,7 +175,7 @@ def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
         return rules
     from attn_doctor.rulebook.rule_files import with_own
 
-    return with_own(rules, folder(), required_sets(), folders)
+    return with_own(rules, folder(), required_sets(), families(), folders)
 
 
 def bare(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
@@ -214,6 +214,11 @@ def required_sets() -> Mapping[str, Sequence[str]]:
     """The sets of rules that `requires` may name."""
     sets: Mapping[str, Sequence[str]] = tables()["requires"]["set"]
     return sets
+
+
+def families() -> frozenset[str]:
+    """The families of attention that a fix may ask to replace, by the table of programs."""
+    return frozenset(name for one in tables()["programs"]["program"] for name in one["instead_of"])
 
 
 def read_tables(rules: Path) -> dict[str, Any]:

@@ -22,9 +22,8 @@ from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rule, verdicts
 from attn_doctor.rulebook.packages import is_named, packages_installed
 from attn_doctor.rulebook.patterns import pattern_faults
-from attn_doctor.rulebook.programs import family_faults
 from attn_doctor.rulebook.rule import Group, Rule, Symptom
-from attn_doctor.rulebook.rule_files import example_facts, read_rule, rule_paths
+from attn_doctor.rulebook.rule_files import example_facts, family_faults, read_rule, rule_paths
 from attn_doctor.rulebook.rule_shape import Claim, Example, WrittenRule
 from attn_doctor.rulebook.scaffold import unfilled
 from attn_doctor.rulebook.symptom_text import is_in
@@ -136,7 +135,7 @@ def lint_rule(rule: WrittenRule) -> Iterator[str]:
     for fix in rule.fixes:
         if not (fix.run or fix.set or fix.unset or fix.code or fix.is_in_words):
             yield f"fix {fix.title!r} needs `run`, `set`, `unset`, `code` or `manual`"
-    yield from family_faults(rule)
+    yield from family_faults(rule, library.families())
     yield from _fixes_for_no_log(rule)
     yield from _unnamed_packages(rule)
     yield from _cut_texts(rule)

@@ -7,7 +7,6 @@ family of attention to replace; the log shows the program.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 
 import msgspec
@@ -15,8 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.rule import FixFile, Rule
-from attn_doctor.suggest import hint
+from attn_doctor.rulebook.rule import FixFile
 
 #: A line of Python, which is shown as code of its own.
 _CODE = re.compile(r"\w[\w.]*\(")
@@ -48,19 +46,6 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
 def programs() -> tuple[Program, ...]:
     """The table, the most specific program first."""
     return msgspec.convert(library.tables()["programs"]["program"], tuple[Program, ...])
-
-
-def families() -> frozenset[str]:
-    """The families of attention that a fix can name."""
-    return frozenset(family for one in programs() for family in one.instead_of)
-
-
-def family_faults(rule: Rule) -> Iterator[str]:
-    """Fixes whose family of attention no program replaces."""
-    for fix in rule.fixes:
-        if fix.instead_of and fix.instead_of not in families():
-            near = hint(fix.instead_of, families(), count=1)
-            yield f"fix {fix.title!r}: `instead_of` names no family {fix.instead_of!r}{near}"
 
 
 def with_options(fix: FixFile, log: str = "") -> FixFile:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -71,17 +71,21 @@ def read_folder(rules: Path, sets: Sets | None = None) -> tuple[WrittenRule, ...
 
 
 def with_own(
-    ours: Iterable[Rule], folder: Path, sets: Sets, folders: Iterable[Path]
+    ours: Iterable[Rule],
+    folder: Path,
+    sets: Sets,
+    families: Collection[str],
+    folders: Iterable[Path],
 ) -> tuple[Rule, ...]:
     """Our rules, whose files are in `folder`, and a team's own rules in `folders`, ordered by id.
+
+    `families`: those of attention that a fix may name (`FixFile.instead_of`).
 
     A team's rules were not reviewed with attn-doctor. So each of their fixes asks first, a pattern
     that a log could stall is refused, and an id names one rule only: they never replace ours.
     An unfinished rule (an example, an unguarded line) is a matter for `rules lint`.
     Raises `RuleError` for a rule that cannot be used.
     """
-    from attn_doctor.rulebook.programs import family_faults  # the library imports this module
-
     rules = {rule.id: rule for rule in ours}
     files = {id: folder / f"{id}.toml" for id in rules}
     for own in {path.resolve(): path for path in folders}.values():
@@ -96,7 +100,7 @@ def with_own(
                 raise RuleError(
                     f"{file}: {files[rule.id]} has the id {rule.id} already; rename one of them"
                 )
-            for fault in (*pattern_faults(rule), *family_faults(rule)):
+            for fault in (*pattern_faults(rule), *family_faults(rule, families)):
                 raise RuleError(f"{file}: {fault}")
             fixes = [
                 replace(fix, safety=Safety.ASK) if fix.safety is Safety.AUTO else fix
@@ -104,6 +108,14 @@ def with_own(
             ]
             files[rule.id], rules[rule.id] = file, replace(rule, fixes=tuple(fixes))
     return tuple(sorted(rules.values(), key=lambda rule: rule.id))
+
+
+def family_faults(rule: Rule, families: Collection[str]) -> Iterator[str]:
+    """Fixes that name a family of attention which no program replaces."""
+    for fix in rule.fixes:
+        if fix.instead_of and fix.instead_of not in families:
+            near = hint(fix.instead_of, families, count=1)
+            yield f"fix {fix.title!r}: `instead_of` names no family {fix.instead_of!r}{near}"
 
 
 def read_rule(path: Path, root: Path, sets: Sets | None = None) -> WrittenRule:

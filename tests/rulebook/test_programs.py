@@ -8,15 +8,14 @@ from msgspec.structs import replace
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Safety
 from attn_doctor.rulebook.evaluate import FactLookup, fill_fix
-from attn_doctor.rulebook.library import load, whole
+from attn_doctor.rulebook.library import families, load, whole
 from attn_doctor.rulebook.programs import (
-    families,
-    family_faults,
     options,
     programs,
     with_options,
 )
 from attn_doctor.rulebook.rule import FixFile
+from attn_doctor.rulebook.rule_files import family_faults
 
 COMFYUI = '  File "/w/ComfyUI/comfy/ldm/modules/attention.py", line 440, in attention_sage'
 WRAPPER = '  File "/w/ComfyUI/custom_nodes/ComfyUI-WanVideoWrapper/wanvideo/modules/attention.py"'
@@ -92,7 +91,7 @@ def test_every_program_has_signs_and_a_source() -> None:
 
 def test_a_family_that_no_program_replaces_is_a_fault() -> None:
     rule = next(one for one in load() if any(fix.instead_of for fix in one.fixes))
-    assert not list(family_faults(rule))
+    assert not list(family_faults(rule, families()))
     wrong = replace(rule, fixes=(FixFile("T", Safety.MANUAL, instead_of="flsh"),))
-    [fault] = family_faults(wrong)
+    [fault] = family_faults(wrong, families())
     assert "'flsh'; did you mean flash?" in fault

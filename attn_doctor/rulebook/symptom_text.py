@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from attn_doctor.rulebook.frames import Frame, frames_of, raising
 from attn_doctor.rulebook.rule import Symptom, one_blank
 
+# An environment may have the name of a package, such as /opt/vllm/lib/python3.12/site-packages/.
+_ENVIRONMENT = re.compile(r"^.*/(?=(?:site|dist)-packages/)")
+
 
 def is_in(symptom: Symptom, text: str) -> bool:
     """Whether all patterns of the symptom match in `text`, which is one failure."""
@@ -32,4 +35,5 @@ def is_raised_by(symptom: Symptom, frame: Frame | None) -> bool:
     """The frame that raised the exception is one that the symptom asks for, or not shown."""
     if not symptom.frame or frame is None:
         return True
-    return re.search(symptom.frame, f"{frame.path} {frame.function} {frame.code}") is not None
+    path = _ENVIRONMENT.sub("/", frame.path)
+    return re.search(symptom.frame, f"{path} {frame.function} {frame.code}") is not None

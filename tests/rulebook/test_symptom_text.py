@@ -17,5 +17,5 @@ from attn_doctor.rulebook.symptom_text import is_raised_by
     ],
 )
 def test_the_folder_of_the_environment_is_no_package(path: str, raised: bool) -> None:
-    symptom = Symptom("failed", frame="/vllm/")
+    symptom = Symptom(pattern="failed", frame="/vllm/")
     assert is_raised_by(symptom, Frame(path, "1", "load", "")) == raised

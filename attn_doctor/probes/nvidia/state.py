@@ -124,7 +124,9 @@ def _unreached(seen: Traces) -> DriverState | None:
             return "no-library" if seen.nodes else "wsl-stub"
         return None  # WSL does not show whether Windows has an NVIDIA GPU
     if seen.module or seen.nodes:
-        if seen.container and (not seen.nodes or seen.code == LIBRARY_NOT_FOUND):
+        # With libcuda but without NVML, NVIDIA_DRIVER_CAPABILITIES lacks `utility`.
+        bare = seen.code == LIBRARY_NOT_FOUND and not seen.libcuda
+        if seen.container and (not seen.nodes or bare):
             return "container-without-runtime"
         if seen.nodes and not seen.openable:
             return "no-permission"

@@ -315,6 +315,20 @@ def test_a_container_without_libcuda() -> None:
     assert gpus[0].sm == 89
 
 
+def test_a_container_without_nvml() -> None:
+    """NVIDIA_DRIVER_CAPABILITIES=compute: torch works in it and nvidia-smi does not."""
+    machine = linux(
+        card(driver="nvidia"),
+        module(),
+        nodes(),
+        files("/.dockerenv"),
+        libraries(),
+        nvml(errors={"init": MISSING}),
+    )
+    del machine[f"stat {LIB}/libnvidia-ml.so.1"]
+    assert read(machine)[0].state == "no-library"
+
+
 @pytest.mark.parametrize(
     "parts",
     [

@@ -120,7 +120,7 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
     if can_write is None:
         gaps.add("python.site_packages_writable", "Windows shows this only on an attempt to write")
     foreign_variable, foreign_home = _foreign_home(host, answer)
-    shadowing = shadowing_modules(host, site, _pythonpath(host) if answer.reads_pythonpath else ())
+    shadowing = shadowing_modules(host, site, _pythonpath(host)) if answer.reads_pythonpath else ()
     unread = gaps.reasons.get("python.distribution_count", "")
     for name in ("invalid_distributions", "pth_code") if unread else ():
         gaps.add(f"python.{name}", unread)

@@ -387,6 +387,14 @@ def test_debian() -> None:
     assert python.user_site == ""
 
 
+def test_a_fixed_path_has_no_working_directory() -> None:
+    """Python reads neither PYTHONPATH nor the working directory beside a `._pth` file."""
+    files = {"/home/ada/work/torch.py": ""}
+    for reads, count in ((True, 1), (False, 0)):
+        python = recorded(files, said={"reads_pythonpath": reads}, cwd="/home/ada/work")
+        assert len(python.shadowing_modules) == count
+
+
 def test_a_venv_is_not_externally_managed() -> None:
     said = {"pyvenv": f"{VENV}/pyvenv.cfg", "prefix": VENV}
     files = {"/usr/lib/python3.11/EXTERNALLY-MANAGED": "", f"{VENV}/pyvenv.cfg": "home = /usr/bin"}

@@ -392,7 +392,7 @@ def test_a_fixed_path_has_no_working_directory() -> None:
     files = {"/home/ada/work/torch.py": ""}
     for reads, count in ((True, 1), (False, 0)):
         python = recorded(files, said={"reads_pythonpath": reads}, cwd="/home/ada/work")
-        assert len(python.shadowing_modules) == count
+        assert len(python.shadowing_modules or ()) == count
 
 
 def test_a_venv_is_not_externally_managed() -> None:

@@ -35,7 +35,7 @@ def torch(version: str, build: str = "cuda", sm: int = 0) -> dict[str, Any]:
     if build == "cuda":
         found["torch.cuda"] = "12.8"
     if build == "cpu":
-        found["system.arch"] = "x86_64"
+        found |= {"system.os": "linux", "system.arch": "x86_64"}
     return {**found, "driver.best_sm": sm} if sm else found
 
 

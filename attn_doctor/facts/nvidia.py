@@ -64,7 +64,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     persistence: bool | None = None
     """Persistence mode is on."""
     processes: int | None = None
-    """Number of processes that use it now."""
+    """Number of processes that compute on it now. One that only draws does not count."""
     uuid: str | None = None
     """NVML's unique id; removed from reports."""
     pci_bus_id: str | None = None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the child starts in half the time without json and typing
     from typing import Any
 
 #: Numbers of errors, `NVML_ERROR_…` in nvml.h.
-_UNINITIALIZED, _NOT_SUPPORTED, _NOT_FOUND = 1, 3, 6
+_UNINITIALIZED, _NOT_FOUND = 1, 6
 _INSUFFICIENT_SIZE, _LIBRARY_NOT_FOUND, _FUNCTION_NOT_FOUND = 7, 12, 13
 #: Bytes of the largest texts, `NVML_DEVICE_NAME_V2_BUFFER_SIZE` and `…_UUID_V2_BUFFER_SIZE`.
 _TEXT = 96
@@ -225,17 +225,6 @@ def _mig_uuids(nvml: Nvml, device: Any) -> list[str]:
     return found
 
 
-def _processes(nvml: Nvml, device: Any) -> int:
-    """Return the number of processes that use a GPU, for computing, drawing or both."""
-    pids = nvml.pids("nvmlDeviceGetComputeRunningProcesses_v3", device)
-    try:
-        pids |= nvml.pids("nvmlDeviceGetGraphicsRunningProcesses_v3", device)
-    except NvmlError as error:
-        if error.code != _NOT_SUPPORTED:
-            raise
-    return len(pids)
-
-
 def _gpu(nvml: Nvml, number: int) -> None:
     """Print all answers about one GPU. Questions that rarely hang come first."""
     device: Any = None
@@ -262,7 +251,8 @@ def _gpu(nvml: Nvml, number: int) -> None:
         _ask(key, question, number)
     if _ask("mig_mode", lambda: nvml.numbers("nvmlDeviceGetMigMode", device)[0], number):
         _ask("mig_uuids", lambda: _mig_uuids(nvml, device), number)
-    _ask("processes", lambda: _processes(nvml, device), number)
+    computing = "nvmlDeviceGetComputeRunningProcesses_v3"
+    _ask("processes", lambda: len(nvml.pids(computing, device)), number)
 
 
 def _cuda(nvml: Nvml) -> int:

@@ -41,7 +41,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             nvcc=cuda_root.tool(host, one.path, "nvcc"),
             ptxas=cuda_root.tool(host, one.path, "ptxas"),
             missing_components=cuda_root.missing_components(host, one.path, one.tools),
-            in_use=host.real(one.path) == taken,
+            in_use=taken in (host.real(one.path), host.real(one.tools or one.path)),
         )
         for index, one in enumerate(found)
     )

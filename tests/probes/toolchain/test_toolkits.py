@@ -136,6 +136,8 @@ def test_debians_wrapped_nvcc_is_complete() -> None:
     assert found.in_use
     assert build.nvcc_is_script is False
     assert gaps == {}
+    named, _, _ = read(machine(files, environ={"PATH": "/usr/bin", "CUDA_HOME": tools}))
+    assert all(one.in_use for one in named if one.source == "PATH")
 
 
 def test_conda_keeps_headers_under_targets() -> None:

@@ -113,7 +113,7 @@ def test_toml_has_limits(tmp_path: Path, text: str, words: str) -> None:
         (b"1" * DEEP, "out of range"),
         (b'{"\\ud800": 1}', "truncated"),
         (b'{"a": "\\udc00 \\ud800"}', "surrogate|truncated|malformed"),
-        (b'{"a": "\xff"}', "utf-8"),
+        (b'{"a": "\xff"}', "(?i)utf-8"),
         (b"", "truncated"),
     ],
     ids=["deep list", "deep object", "digits", "key", "half pairs", "not UTF-8", "empty"],

@@ -247,7 +247,7 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
 PASTED = (
     "gptq-33", "fa-2019", "hywrap-474", "tw-158", "funasr-2973",
     "mathllava-12", "wavespeed-38", "vllm-25811", "modelopt-93", "mineru-4350",
-    "helion-470", "fa-1650", "k8s-device-plugin-1431", "pt-138301", "dockerllm-19",
+    "helion-470", "fa-1790", "k8s-device-plugin-1431", "pt-138301", "dockerllm-19",
     "marie-94", "fa-614", "storyiter-25", "qvl-567", "dion-23",
 )  # fmt: skip
 

@@ -8,6 +8,14 @@ from tests.explain.posted_logs import answer
 
 REFUSED = {
     "sage/black-output": """
+Black images even with sage attention off, so it is my model
+---
+I get black images with sage attention disabled in settings
+---
+Sage attention is not the problem, black images come from the VAE
+---
+SageAttention not found, using split attention: black images
+---
 Xformers / Flash Attn / Sage Attn is not installed!
 nodes.py:1594: RuntimeWarning: invalid value encountered in cast
 ---

@@ -16,8 +16,8 @@ from attn_doctor.explain.other_software import Raised, is_of_other_software, rai
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
 from attn_doctor.redact import redact
 from attn_doctor.rulebook.patterns import keyword, plain_length, ways
-from attn_doctor.rulebook.rule import Rule, Way, one_blank
-from attn_doctor.rulebook.symptom_text import is_raised_by, may_be_message
+from attn_doctor.rulebook.rule import Rule, Way
+from attn_doctor.rulebook.symptom_text import is_raised_by, may_be_message, one_blank
 
 #: Occurrences of one symptom in a stretch of a log that are used.
 _MOST = 100

@@ -70,23 +70,6 @@ class Symptom(SymptomParts, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return (*self.absent, *self.without)
 
 
-# The folder of an environment may have the name of a package: ~/envs/vllm/lib/python3.12. Below
-# /opt it is the name of the program, and an embedded Python says how it was installed.
-_ENVIRONMENT = re.compile(
-    r"(?<!/opt)([/\\])(?!python|[Ll]ib)[^\s/\\\"'()]{1,80}"
-    r"((?:[/\\]\.?v?env)?[/\\](?:[Ll]ib(?:64)?[/\\](?:python3[.\d]*[/\\])?)?"
-    r"(?:site|dist)-packages[/\\])"
-)
-
-
-def one_blank(text: str) -> str:
-    """The text with one blank for each run of blanks and line ends, for `Symptom.near`.
-
-    The folder of an environment is called `env` in it.
-    """
-    return " ".join(_ENVIRONMENT.sub(r"\1env\2", text).split())
-
-
 class FixFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A remedy. `run` holds argv lists; `{fact}` fills part of one element; never a shell."""
 

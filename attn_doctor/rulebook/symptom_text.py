@@ -6,10 +6,25 @@ import re
 from collections.abc import Iterable
 
 from attn_doctor.rulebook.frames import Frame, frames_of, raising
-from attn_doctor.rulebook.rule import Symptom, one_blank
+from attn_doctor.rulebook.rule import Symptom
 
-# An environment may have the name of a package, such as /opt/vllm/lib/python3.12/site-packages/.
-_ENVIRONMENT = re.compile(r"^.*/(?=(?:site|dist)-packages/)")
+# What stands before the packages in the path of a frame. It may have the name of another package.
+_BEFORE_PACKAGES = re.compile(r"^.*/(?=(?:site|dist)-packages/)")
+# The folder of an environment may have the name of a package: ~/envs/vllm/lib/python3.12. Below
+# /opt it is the name of the program, and an embedded Python says how it was installed.
+_ENVIRONMENT = re.compile(
+    r"(?<!/opt)([/\\])(?!python|[Ll]ib)[^\s/\\\"'()]{1,80}"
+    r"((?:[/\\]\.?v?env)?[/\\](?:[Ll]ib(?:64)?[/\\](?:python3[.\d]*[/\\])?)?"
+    r"(?:site|dist)-packages[/\\])"
+)
+
+
+def one_blank(text: str) -> str:
+    """The text with one blank for each run of blanks and line ends, for `Symptom.near`.
+
+    The folder of an environment is called `env` in it.
+    """
+    return " ".join(_ENVIRONMENT.sub(r"\1env\2", text).split())
 
 
 def is_in(symptom: Symptom, text: str) -> bool:
@@ -35,5 +50,5 @@ def is_raised_by(symptom: Symptom, frame: Frame | None) -> bool:
     """The frame that raised the exception is one that the symptom asks for, or not shown."""
     if not symptom.frame or frame is None:
         return True
-    path = _ENVIRONMENT.sub("/", frame.path)
+    path = _BEFORE_PACKAGES.sub("/", frame.path)
     return re.search(symptom.frame, f"{path} {frame.function} {frame.code}") is not None

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from attn_doctor.findings import Safety
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.lint import lint, lint_rule, outcome
-from attn_doctor.rulebook.rule import FixFile, Symptom, one_blank
+from attn_doctor.rulebook.rule import FixFile, Symptom
 from attn_doctor.rulebook.rule_shape import WrittenRule
+from attn_doctor.rulebook.symptom_text import one_blank
 from attn_doctor.rulebook.symptom_words import word_faults
 from attn_doctor.rulebook.texts import PLACEHOLDER
 from tests.command import whole_rules

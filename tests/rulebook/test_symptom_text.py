@@ -3,8 +3,8 @@
 import pytest
 
 from attn_doctor.rulebook.frames import Frame
-from attn_doctor.rulebook.rule import Symptom, one_blank
-from attn_doctor.rulebook.symptom_text import is_raised_by
+from attn_doctor.rulebook.rule import Symptom
+from attn_doctor.rulebook.symptom_text import is_raised_by, one_blank
 
 
 @pytest.mark.parametrize(

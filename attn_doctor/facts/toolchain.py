@@ -41,6 +41,8 @@ class Toolkit(Struct, frozen=True, kw_only=True):
     include), `cccl`, `cudart`, `ptxas`, `nvvm`."""
     in_use: bool | None = None
     """A torch extension build would use this one."""
+    first_on_path: bool | None = None
+    """The first nvcc on PATH is the nvcc of this one, or leads to it."""
 
 
 class Build(Struct, frozen=True, kw_only=True):

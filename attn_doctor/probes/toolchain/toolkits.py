@@ -33,6 +33,8 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     found = _all(host, site)
     build = _build(host, site, gaps, found)
     taken = host.real(build.cuda_home) if build.cuda_home else ""
+    first = _behind(host, build.nvcc_on_path) if build.nvcc_on_path else None
+    shown = host.real(first.path) if first is not None else ""
     toolkits = tuple(
         Toolkit(
             root=one.path,
@@ -42,6 +44,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             ptxas=cuda_root.tool(host, one.path, "ptxas"),
             missing_components=cuda_root.missing_components(host, one.path, one.tools),
             in_use=taken in (host.real(one.path), host.real(one.tools or one.path)),
+            first_on_path=shown == host.real(one.path),
         )
         for index, one in enumerate(found)
     )
@@ -77,17 +80,21 @@ def _from_variables(host: Host) -> list[Root]:
 
 
 def _from_path(host: Host) -> list[Root]:
-    """Return the toolkits behind `nvcc` on PATH; wrapper scripts and links are followed."""
-    found = []
-    for path in programs.on_path(host, "nvcc"):
-        target = programs.wrapped(host, path, "nvcc")
-        if target is None:
-            target = host.real(path)
-        if target.startswith(DEBIAN + "/"):
-            found.append(Root("/usr", "PATH", DEBIAN))
-        elif target and host.is_file(target):
-            found.append(Root(cuda_root.above(host, target), "PATH"))
-    return found
+    """Return the toolkits behind `nvcc` on PATH."""
+    roots = (_behind(host, path) for path in programs.on_path(host, "nvcc"))
+    return [root for root in roots if root is not None]
+
+
+def _behind(host: Host, nvcc: str) -> Root | None:
+    """Return the toolkit of an nvcc on PATH; wrapper scripts and links are followed."""
+    target = programs.wrapped(host, nvcc, "nvcc")
+    if target is None:
+        target = host.real(nvcc)
+    if target.startswith(DEBIAN + "/"):
+        return Root("/usr", "PATH", DEBIAN)
+    if target and host.is_file(target):
+        return Root(cuda_root.above(host, target), "PATH")
+    return None
 
 
 def _is_toolkit(name: str) -> bool:

@@ -78,6 +78,7 @@ def test_a_link_and_its_target_are_one_toolkit() -> None:
         ptxas="/usr/local/cuda-13.0/bin/ptxas",
         missing_components=(),
         in_use=True,
+        first_on_path=False,
     )
     assert (build.cuda_home, build.cuda_home_source) == ("/usr/local/cuda", "/usr/local/cuda")
     assert (build.version, build.missing_components, gaps) == ("13.0.1", (), {})
@@ -113,9 +114,24 @@ def test_nvcc_called_through_a_link_finds_none_of_its_tools() -> None:
     assert (found.root, found.source, found.in_use) == ("/usr/local/cuda-13.0", "PATH", False)
     assert build.cuda_home == "/home/me"
     assert build.nvcc_is_script is False
+    assert found.first_on_path
     assert {"ptxas", "nvvm", "cccl"} <= set(build.missing_components or ())
     assert build.version == "13.0.1"
     assert gaps == {}
+
+
+def test_the_first_nvcc_on_path_may_be_in_a_linked_folder() -> None:
+    host = machine(
+        {**toolkit("/opt/cuda-11.8"), **toolkit("/usr/local/cuda-12.8")},
+        environ={"CUDA_HOME": "/usr/local/cuda-12.8", "PATH": "/opt/cuda/bin"},
+        links={"/opt/cuda": "/opt/cuda-11.8"},
+    )
+    found, build, _ = read(host)
+    assert build.nvcc_on_path == "/opt/cuda/bin/nvcc"
+    assert [(one.root, one.first_on_path, one.in_use) for one in found] == [
+        ("/usr/local/cuda-12.8", False, True),
+        ("/opt/cuda-11.8", True, False),
+    ]
 
 
 def test_debians_wrapped_nvcc_is_complete() -> None:

@@ -21,7 +21,7 @@ from attn_doctor.probes.installed import packages
 from attn_doctor.probes.installed.dlls import Dlls
 from attn_doctor.probes.installed.linking import Linking
 from attn_doctor.probes.installed.links import Links
-from attn_doctor.probes.installed.origin import said_by
+from attn_doctor.probes.installed.origin import cxx11_abi, said_by
 
 #: Seconds for the GPU code of all files together; a cold disk takes a tenth of that.
 SECONDS = 1.5
@@ -90,7 +90,8 @@ def _files(host: Host, site: Site, torch: str) -> Iterator[_File]:
     if version and cuda and site.distributions.get("kernels") is not None:
         from attn_doctor.probes.installed import hub
 
-        for kernel in hub.cached(host, version, cuda, host.platform.machine.lower()):
+        abi = {True: "11", False: "98", None: ""}[cxx11_abi(host, torch)]
+        for kernel in hub.cached(host, version, cuda, host.platform.machine.lower(), abi):
             name = f"{kernel.repository}/{_stem(kernel.path)}"
             yield _File("hub", name, kernel.folder, kernel.path)
 

@@ -32,8 +32,11 @@ class Kernel(Struct, frozen=True):
     path: str
 
 
-def cached(host: Host, torch: str, cuda: str, arch: str) -> Iterator[Kernel]:
-    """Yield the compiled files for the version `torch`; of each kernel the newest copy."""
+def cached(host: Host, torch: str, cuda: str, arch: str, abi: str) -> Iterator[Kernel]:
+    """Yield the compiled files for the version `torch`; of each kernel the newest copy.
+
+    `abi`: torch's C++ ABI, `11` or `98`; empty if it is not known.
+    """
     minor, major = "".join(torch.split(".")[:2]), cuda.partition(".")[0]
     looked = 0
     for folder in _folders(host):
@@ -47,7 +50,7 @@ def cached(host: Host, torch: str, cuda: str, arch: str) -> Iterator[Kernel]:
                 host.join(build, variant)
                 for build in builds
                 for variant in host.try_list(build)
-                if _fits(variant, minor, major, arch, host.platform.os)
+                if _fits(variant, minor, major, arch, host.platform.os, abi)
             ]
             if fitting:
                 looked += 1
@@ -65,12 +68,14 @@ def _folders(host: Host) -> list[str]:
     return list(dict.fromkeys(filter(None, (environ.get("KERNELS_CACHE"), hub))))
 
 
-def _fits(variant: str, minor: str, cuda: str, arch: str, system: str) -> bool:
+def _fits(variant: str, minor: str, cuda: str, arch: str, system: str, abi: str) -> bool:
     match = re.fullmatch(_VARIANT, variant)
     if match is None or match["arch"] != arch or match["os"] != system:
         return False
     # The same CUDA major version is enough; a stable ABI works with every later torch.
     if not match["cuda"].startswith(cuda) or not cuda:
+        return False
+    if match["cxx"] and abi and match["cxx"] != abi:
         return False
     if match["torch"]:
         return match["torch"] == minor

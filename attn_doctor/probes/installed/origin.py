@@ -124,6 +124,18 @@ def module_path(host: Host, site: Site, module: str, source: Origin) -> str:
     return ""
 
 
+def cmake_config(host: Host, torch: str) -> str:
+    """Return the file with the flags for C++ code that uses torch; `torch` is its folder."""
+    return host.join(torch, "share", "cmake", "Torch", "TorchConfig.cmake")
+
+
+def cxx11_abi(host: Host, torch: str) -> bool | None:
+    """Whether a torch for Linux uses the new C++ ABI; None if its flags cannot be read."""
+    lines = host.try_grep(cmake_config(host, torch), "TORCH_CXX_FLAGS", "_GLIBCXX_USE_CXX11_ABI=")
+    # torch 2.8 removed the switch and this line; it can only be built with the new ABI.
+    return not any("_GLIBCXX_USE_CXX11_ABI=0" in line for line in lines) if lines else None
+
+
 # __version__ = '2.11.0+cu130'
 # debug = False
 # cuda: Optional[str] = '13.0'

@@ -21,7 +21,14 @@ from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.bytecode import compiled
 from attn_doctor.probes.installed.imports import Imports
 from attn_doctor.probes.installed.linking import Displaced, Linking
-from attn_doctor.probes.installed.origin import Origin, module_path, origin, said_by
+from attn_doctor.probes.installed.origin import (
+    Origin,
+    cmake_config,
+    cxx11_abi,
+    module_path,
+    origin,
+    said_by,
+)
 from attn_doctor.probes.installed.packages import TAG, imports_of
 from attn_doctor.probes.installed.requirements import required
 
@@ -183,13 +190,10 @@ def _cxx11_abi(host: Host, path: str, gaps: Gaps) -> bool | None:
     """Return the C++ ABI of a torch for Linux; other systems do not use libstdc++."""
     if host.platform.os != "linux" or not path:
         return None
-    config = host.join(path, "share", "cmake", "Torch", "TorchConfig.cmake")
-    lines = host.try_grep(config, "TORCH_CXX_FLAGS", "_GLIBCXX_USE_CXX11_ABI=")
-    if not lines:
-        gaps.add("torch.cxx11_abi", f"{config} is not readable")
-        return None
-    # torch 2.8 removed the switch and this line; it can only be built with the new ABI.
-    return not any("_GLIBCXX_USE_CXX11_ABI=0" in line for line in lines)
+    abi = cxx11_abi(host, path)
+    if abi is None:
+        gaps.add("torch.cxx11_abi", f"{cmake_config(host, path)} is not readable")
+    return abi
 
 
 def _libraries(

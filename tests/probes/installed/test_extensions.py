@@ -312,6 +312,20 @@ def test_kernels_of_the_hub(environment: Environment, tmp_path: Path) -> None:
     assert f"/torch211-cxx11-cu130-{arch}-linux/" in str(found[0].path)
 
 
+def test_a_kernel_of_the_hub_for_the_other_cxx_abi_is_not_loaded(
+    environment: Environment, tmp_path: Path
+) -> None:
+    environment.package("kernels", "0.17.2", "kernels")
+    config = environment.site / "torch" / "share" / "cmake" / "Torch" / "TorchConfig.cmake"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text('set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=1")\n')
+    build = (
+        tmp_path / "hub" / "kernels--kernels-community--flash-attn3" / "snapshots" / "a" / "build"
+    )
+    library(build / f"torch211-cxx98-cu130-{os.uname().machine}-linux" / "_fa3.so", "int x;")
+    assert environment.read(KERNELS_CACHE=str(tmp_path / "hub"), HF_HUB_CACHE="/none")[0] == ()
+
+
 # Windows
 
 

@@ -23,7 +23,7 @@ _WORDS = {
     "nixos": "NixOS",
 }  # fmt: skip
 _INDEX = "torch's package index is unknown", "torch's package index is known"
-_ORIGINS = ("torch", "torchaudio", "extension", "incomplete", "metadata", "duplicate")
+_ORIGINS = ("torch", "extension", "incomplete", "metadata", "duplicate")
 #: What it means that a fact is empty, and that it is not; or yes and no.
 _EITHER = {
     "build.compatible_toolkit": ("no CUDA toolkit fits torch", "a CUDA toolkit fits torch"),
@@ -40,6 +40,7 @@ _EITHER = {
     "torch.newest_index": ("no newer torch is known", "a newer torch is known"),
     "torch.index": _INDEX,
     **dict.fromkeys((f"{one}.again" for one in _ORIGINS), _INDEX),
+    "torchaudio.again": ("no package is known for it", "a package is known for it"),
     "torch.natten_wheel": ("no package is known for it", "a package is known for it"),
     "extension.rebuild": ("no package is known for it", "a package is known for it"),
     "extension.requirement": ("no package is known for it", "a package is known for it"),

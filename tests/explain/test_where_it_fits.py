@@ -27,6 +27,10 @@ from attn_doctor.rulebook.fact_catalogue import catalogue
         (['env.CC in ["gcc", "clang"]'], "if CC is gcc or clang"),
         (["flash_attn.installed == false"], "if flash-attn is not installed"),
         (['xformers.index not in ["", "pypi"]'], "if the index with xformers is not PyPI"),
+        (
+            ["torchaudio.again == []", 'torch.index != ""'],
+            "if no package is known for it and torch's package index is known",
+        ),
         (['xformers.index == ""'], "if no index has xformers for it"),
         (['driver.vendor == ""'], "if the maker of the GPU is unknown"),
         (["driver.best_sm >= 80"], "if the SM of the best GPU is at least 80"),

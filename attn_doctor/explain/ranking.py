@@ -28,6 +28,7 @@ from attn_doctor.rulebook.evaluate import (
     fill_fix,
     fitting_fixes,
     lookups,
+    on_platform,
     verdict_on,
 )
 from attn_doctor.rulebook.packages import is_named, own_copy, package_of, packages_installed
@@ -388,10 +389,13 @@ def _worked_out_there(
     first = fixes[0] if fixes else None
     if first is None or not rule.has_conditions or _has_command(first):
         return fixes
+    if on_platform(rule, on_log.facts) is False:
+        return fixes  # `check` does not evaluate the rule there
     said = {fix.remedy for fix in fixes if fix.run or fix.exports}
     certain, possible = fitting_fixes(rule, on_log, log)
     waiting = (rule.fixes[index] for index in (*certain, *possible) if index + 1 not in said)
-    if not any(one.run or one.set for one in waiting):
+    # A fix that the words of a log allow is not one that `check` offers.
+    if not any((one.run or one.set) and not one.printed for one in waiting):
         return fixes
     python = on_log("python.path")
     there = ("--python", str(python)) if python else ()

@@ -162,11 +162,12 @@ def denial(rule: Rule, lookup: FactLookup) -> Condition:
 
 
 def _applies(rule: Rule, lookup: FactLookup) -> bool | None:
-    here = _on_platform(rule, lookup.facts)
+    here = on_platform(rule, lookup.facts)
     return False if here is False else conjunction((here, lookup.truth(rule.applies)))
 
 
-def _on_platform(rule: Rule, facts: Facts) -> bool | None:
+def on_platform(rule: Rule, facts: Facts) -> bool | None:
+    """Return whether the rule is about this system; None if the system is not known."""
     system = facts.system
     if not rule.platforms or system.os in rule.platforms:
         return True

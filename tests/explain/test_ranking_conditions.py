@@ -757,6 +757,22 @@ def test_a_command_that_a_log_cannot_fill_comes_from_check(
     assert [fix.title for fix in others] == ["second", "third"][: fixes.count("[[fix]]") - 1]
 
 
+@pytest.mark.parametrize(
+    ("words", "platforms", "asked"),
+    [("", "windows", True), ("printed = ['no kernel']\n", "windows", False), ("", "linux", False)],
+)
+def test_check_gives_no_command_of_a_fix_that_it_does_not_offer(
+    rule: WriteRule, tmp_path: Path, words: str, platforms: str, asked: bool
+) -> None:
+    fix = f'[[fix]]\ntitle = "t"\nsafety = "ask"\n{words}run = [["pip", "{{torch.version}}"]]\n'
+    more = f'platforms = ["{platforms}"]'
+    rule("a/b", "torch-cpu-only", "no kernel", more=more, tail=WHEN + fix)
+    rules = {one.id: one for one in read_folder(tmp_path / "rules")}
+    stated = Facts(system=System(os="windows"))
+    (found,) = rank_causes([a_match()], rules, stated, None, "no kernel")
+    assert [CHECK in one.manual for one in found.fixes] == [asked]
+
+
 _SYMBOL = "undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_string"
 
 

@@ -93,7 +93,7 @@ _FORMS = (
     ),
     # "Python  3.10.11 (you have 3.10.6)": xformers was built for the first.
     _Form("(you have 3.", r"(?m)^ *Python +3\.\S+ \(you have (?P<python__version>3\.\d+\.\d+)\)"),
-    _Form("python3.", r"[/\\]python(?P<python__version>3\.\d+)[/\\]", Confidence.INFERRED),
+    _Form("python3.", r"[/\\]python(?P<python__version>3\.\d+)(?=[/\\ ])", Confidence.INFERRED),
     # pip 24.0 from /venv/lib/python3.12/site-packages/pip (python 3.12)
     _Form(
         "pip ",

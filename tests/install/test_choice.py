@@ -41,7 +41,7 @@ def build(words: str, *pretended: str, **more: bool) -> str:
         (("gpu=h100", "driver=570"), "2.15.0+cu126"),
         (("gpu=rtx5090", "driver=580"), "2.15.0+cu130"),
         (("gpu=gtx1080", "driver=535"), "2.15.0+cu126"),
-        (("gpu=rtx4090", "driver=580.0"), "2.15.0+cu126"),  # before the first one for CUDA 13
+        (("gpu=rtx4090", "driver=579.9"), "2.15.0+cu126"),  # before the first one for CUDA 13
         (("gpu=none",), "2.15.0+cpu"),
         (("gpu=none", "os=windows"), "2.15.0"),
         (("gpu=none", "os=macos"), "2.15.0"),

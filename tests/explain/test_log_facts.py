@@ -85,6 +85,8 @@ def extracted(log: str) -> tuple[Facts, frozenset[str]]:
          {"python.version": "3.10", "xformers.installed": True, "system.os": "linux"}),
         ("- Platform: Linux-5.15.0-x86_64-with-glibc2.31\n- Python version: 3.10.14",
          {"system.glibc": "2.31", "python.version": "3.10.14"}),
+        ("gcc -fPIC -I/usr/include/python3.8 -c src/x.c -o x.o\nsrc/x.c:29:10: fatal error: Python.h\n",
+         {"python.version": "3.8"}),
         ("/private/var/folders/x/setup.py:106: UserWarning", {"system.os": "macos"}),
         ("/home/me/.local/lib/python3.11/site-packages/a.py", {"system.os": "linux"}),
         ("/root/env/lib/python3.11/site-packages/a.py", {"system.os": "linux"}),

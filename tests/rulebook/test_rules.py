@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from attn_doctor.findings import Safety
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.lint import lint, lint_rule, outcome
-from attn_doctor.rulebook.rule import FixFile, Symptom
+from attn_doctor.rulebook.rule import FixFile, Group, Symptom
 from attn_doctor.rulebook.rule_shape import WrittenRule
 from attn_doctor.rulebook.symptom_text import one_blank
 from attn_doctor.rulebook.symptom_words import word_faults
@@ -56,6 +56,13 @@ def test_a_rule_is_not_checked_in_the_future(days: int, complaints: int) -> None
     """The author's time zone may already have the next day."""
     later = replace(RULES[0], checked=date.today() + timedelta(days=days))
     assert len([one for one in lint_rule(later) if "which is in the future" in one]) == complaints
+
+
+def test_only_a_rule_with_conditions_names_backends() -> None:
+    rule = next(rule for rule in library.load() if rule.backends)
+    assert list(lint_rule(rule)) == []
+    of_logs = replace(rule, applies=Group(), when=Group(), examples=())
+    assert any("has `backends` without [when]" in one for one in lint_rule(of_logs))
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,9 @@ def list_(
     backend: Annotated[
         str,
         typer.Option(
-            "--backend", metavar="BACKEND", help="Only rules about this backend, such as sage."
+            "--backend",
+            metavar="BACKEND",
+            help="Only rules that a check finds and that stop this backend, such as sage.",
         ),
     ] = "",
     rules: Folders = None,

@@ -59,7 +59,7 @@ def test_a_rule_is_not_checked_in_the_future(days: int, complaints: int) -> None
 
 
 def test_only_a_rule_with_conditions_names_backends() -> None:
-    rule = next(rule for rule in library.load() if rule.backends)
+    rule = next(rule for rule in RULES if rule.backends)
     assert list(lint_rule(rule)) == []
     of_logs = replace(rule, applies=Group(), when=Group(), examples=())
     assert any("has `backends` without [when]" in one for one in lint_rule(of_logs))

@@ -2,12 +2,14 @@
 
 Two tracebacks in one log are often one failure: a server reports that its worker died, or a module
 that could not be imported is called. The later one counts only if it does not follow from the
-earlier one, and if lines between them show that the program went on.
+earlier one, and if lines between them show that the program went on. A missing package is handled
+if the next exception of the same chain does not follow from it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from attn_doctor.explain.components import component_table
@@ -68,6 +70,8 @@ ABSENT = re.compile(
     r"|\brequires?\b|\bunknown\b|\bmissing\b|\binstall\b|\bunbound\b|\breferenced before\b"
     r"|\bassociated with a value\b)"
 )
+#: A package that a program can do without is absent.
+_OPTIONAL = re.compile(r"\b(?:ModuleNotFoundError|PackageNotFoundError|No module named)\b")
 #: Words of such a message that name a package.
 _PACKAGE = re.compile(
     r"(?!(?:attention|kernels?)\b)\b\w*(?:attn|attention|xformers|triton|flashinfer|_cuda|kernel)\w*"
@@ -147,7 +151,46 @@ def survived(trace: TraceLog) -> tuple[tuple[int, int], ...]:
             for one in failures[:-1]
             if one.raised < went_on and not later.follows(one)
         ]
-    return tuple(found)
+    return (*found, *_handled(trace))
+
+
+def _handled(trace: TraceLog) -> Iterator[tuple[int, int]]:
+    """The lines of each missing package that a program handled before it failed for another reason.
+
+    Python prints both exceptions as one chain.
+    """
+    for chain in _chains(trace):
+        for at, one in enumerate(chain[:-1]):
+            after = _joined(chain[at + 1 :])
+            direct = trace.positions[chain[at + 1].raised].direct
+            if direct or not _OPTIONAL.search(one.message) or reports_another(after.message):
+                continue
+            if not _Later(after).follows(one):
+                yield trace.lines[one.first].number, trace.lines[one.last].number
+
+
+def _chains(trace: TraceLog) -> Iterator[list[_Failure]]:
+    """The exceptions of each failure with several, if each of them was read."""
+    links: dict[tuple[str, int], dict[int, list[int]]] = {}
+    for index, (line, position) in enumerate(zip(trace.lines, trace.positions, strict=True)):
+        if position.failure >= 0:
+            of_failure = links.setdefault((line.rank, position.failure), {})
+            of_failure.setdefault(position.link, []).append(index)
+    for (_, number), indexes in links.items():
+        if len(indexes) > 1:
+            chain = [_failure(trace, number, indexes[link]) for link in sorted(indexes)]
+            whole = [one for one in chain if one is not None and one.excepted]
+            if len(whole) == len(chain):
+                yield whole
+
+
+def _joined(chain: Sequence[_Failure]) -> _Failure:
+    """The exceptions as one failure."""
+    return chain[-1]._replace(
+        first=chain[0].first,
+        message="\n".join(one.message for one in chain),
+        text="\n".join(one.text for one in chain),
+    )
 
 
 def ran_on(trace: TraceLog) -> int:

@@ -58,6 +58,27 @@ def test_nothing_shows_that_the_run_went_on(between: str) -> None:
     assert of(CAUGHT + between + UNRELATED) == ()
 
 
+HANDLING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+ABSENT = failure("ModuleNotFoundError: No module named 'sageattention'", "/app/attention.py")
+
+
+def test_a_missing_package_that_was_handled_before_another_failure() -> None:
+    assert of(ABSENT + HANDLING + UNRELATED) == ((1, 5),)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        HANDLING + failure("ImportError: please install sageattention"),
+        HANDLING + failure("SystemExit: 1"),
+        "\nThe above exception was the direct cause of the following exception:\n\n" + UNRELATED,
+        HANDLING + 'Traceback (most recent call last):\n  File "/app/train.py", line 9, in run\n',
+    ],
+)
+def test_a_missing_package_that_ended_the_run(after: str) -> None:
+    assert of(ABSENT + after) == ()
+
+
 @pytest.mark.parametrize(
     "message",
     [

@@ -20,7 +20,7 @@ from attn_doctor.explain.extract import Confidence, Stated, Statement, facts_fro
 from attn_doctor.explain.known_lines import KnownLines
 from attn_doctor.explain.log_files import LogChunk, chunks, log_name
 from attn_doctor.explain.log_machine import conflicts, log_facts
-from attn_doctor.explain.normalize import LogLine, NormalizedLog
+from attn_doctor.explain.normalize import LogLine, NormalizedLog, processes
 from attn_doctor.explain.prefilter import Prefilter
 from attn_doctor.explain.ranking import rank_causes
 from attn_doctor.explain.relevance import LogEnd, log_end, relevant, standing
@@ -169,8 +169,10 @@ class _Reader:
         return 0 if self._known is None else self._known.dropped
 
     def text(self) -> str:
-        """The stretches of the logs from which facts are extracted."""
-        return "\n".join(log.text for log in self._stretches)
+        """The stretches of the logs from which facts are extracted, each below its processes."""
+        return "\n".join(
+            text for log in self._stretches for text in (*processes(log.lines), log.text)
+        )
 
     def statements(self) -> Iterator[Statement]:
         """What the logs state about the machine, with the numbers of the lines."""

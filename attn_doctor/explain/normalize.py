@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ _RANK = re.compile(
     r" {0,8}(?:\[(?:rank|default|trainer|worker)[-_ ]?(?P<a>\d{1,4})\] ?: ?"
     r"|\[\d+,(?P<b>\d+)\]<std(?:out|err)>: ?"
     r"|(?:[Rr]ank ?|(?:worker|trainer|node)[-_]?)?(?P<c>\d{1,4}): "
-    r"|\((?:[\w:.-]{1,60}(?:\(\S{1,20}\))? )?(?:rank=\d+ )?pid=(?P<d>\d+)(?:, ip=[\d.]+)?\)"
+    r"|\((?P<d>(?:[\w:.-]{1,60}(?:\(\S{1,20}\))? )?(?:rank=\d+ )?pid=\d+)(?:, ip=[\d.]+)?\)"
     r"(?: \[repeated \d+x across cluster\])? ?)"
 )
 # "2025-11-21T10:00:00.123Z ", "[2025-11-21 10:00:00,123] ", "[10:00:00] ", "03/04/2025 10:00:00 ",
@@ -108,7 +108,7 @@ class LogLine(NamedTuple):
     number: int
     text: str
     rank: str
-    """The process that wrote it, if the log says so."""
+    """The process that wrote it, if the log says so: `3`, or `EngineCore_DP0 pid=71`."""
     width: int
     """Its width in the log, without colours."""
     stamped: int
@@ -117,6 +117,11 @@ class LogLine(NamedTuple):
     """Its logger calls it an error."""
     quiet: bool = False
     """Its logger shows it only to who looks for faults of the program."""
+
+
+def processes(lines: Iterable[LogLine]) -> list[str]:
+    """The names of processes before lines, as the log has them: a program is known by them."""
+    return [f"({rank})" for rank in dict.fromkeys(line.rank for line in lines) if "pid=" in rank]
 
 
 class NormalizedLog:

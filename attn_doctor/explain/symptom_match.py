@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from attn_doctor.explain.keywords import Keywords
 from attn_doctor.explain.log_signals import log_signals
-from attn_doctor.explain.normalize import NormalizedLog
+from attn_doctor.explain.normalize import NormalizedLog, processes
 from attn_doctor.explain.other_software import Raised, is_of_other_software, raised
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
 from attn_doctor.redact import redact
@@ -360,11 +360,9 @@ class _Vicinity:
 
     def _text(self, lines: range) -> str:
         if lines not in self._texts:
-            texts = (self._trace.lines[at].text for at in lines)
-            signals = log_signals()
-            self._texts[lines] = one_blank(
-                "\n".join(text for text in texts if not signals.listed.search(text))
-            )
+            there, signals = [self._trace.lines[at] for at in lines], log_signals()
+            texts = (line.text for line in there if not signals.listed.search(line.text))
+            self._texts[lines] = one_blank("\n".join((*processes(there), *texts)))
         return self._texts[lines]
 
     @cached_property

@@ -85,6 +85,22 @@ def test_ranks_are_named_and_counted(rule: WriteRule, explained: Explain) -> Non
     assert (match.rank, match.line, match.times) == ("3", 1, 4)
 
 
+def test_the_name_of_a_process_shows_the_program(rule: WriteRule, explained: Explain) -> None:
+    tail = "[[fix]]\ntitle = 'T'\nsafety = 'manual'\ninstead_of = 'flashinfer'"
+    rule("flash/pages", "framework-backend-wiring", "headDim <= 2048", tail=tail)
+    match = explained("(EngineCore_DP0 pid=33) RuntimeError: Expect headDim <= 2048\n").matches[0]
+    assert match.rank == "EngineCore_DP0 pid=33"
+    assert match.fixes[0].manual.startswith("vLLM: start with `--attention-backend")
+
+
+def test_the_name_of_a_process_is_near_its_message(rule: WriteRule, explained: Explain) -> None:
+    near = "[[symptom]]\npattern = 'does not know this window'\nnear = ['EngineCore']\nlogs = ['x']"
+    rule("flash/window", "framework-backend-wiring", "no such line", tail=near)
+    message = "ValueError: it does not know this window\n"
+    assert causes(explained(f"(EngineCore_DP0 pid=33) {message}")) == ["framework-backend-wiring"]
+    assert causes(explained(f"(Trainer pid=33) {message}")) == []
+
+
 def test_a_symptom_of_several_lines(rule: WriteRule, explained: Explain) -> None:
     rule("sage/triton", "triton-missing", "(?s)sageattention.{0,3000}?No module named 'triton'")
     log = (

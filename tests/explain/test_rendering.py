@@ -57,6 +57,11 @@ NOTHING = replace(FOUND, matches=())
 PAPER = Terminal(width=90)
 
 
+def test_the_name_of_a_process_needs_no_word_before_it() -> None:
+    found = replace(FOUND, matches=(replace(MATCH, rank="Worker pid=7"),))
+    assert text(found, PAPER).startswith("train.log, line 1234, Worker pid=7, seen 8 times:")
+
+
 def test_text() -> None:
     lines = text(FOUND, PAPER).splitlines()
     assert lines[0] == "train.log, line 1234, rank 3, seen 8 times:"

@@ -131,7 +131,8 @@ def _place(match: RankedCause | Guess | Note, found: Explanation) -> str:
         if match.file not in ("standard input", "the text") or len(found.logs) > 1
         else ""
     )
-    rank = f", rank {clean(match.rank)}" if match.rank else ""
+    named = "" if "pid=" in match.rank else "rank "
+    rank = f", {named}{clean(match.rank)}" if match.rank else ""
     seen = match.times if isinstance(match, RankedCause) else 1
     times = f", seen {seen} times" if seen > 1 else ""
     return f"{file}line {match.line}{rank}{times}"

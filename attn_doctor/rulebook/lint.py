@@ -152,9 +152,14 @@ def lint_rule(rule: WrittenRule) -> Iterator[str]:
 
 
 def _line_faults(rule: WrittenRule) -> Iterator[str]:
-    """Symptoms that miss a line of their own, or recognise a look-alike."""
+    """Symptoms that miss a line of their own, alternatives without one, look-alikes that match."""
     for symptom in rule.symptoms:
         yield from filter(None, (symptom_fault(symptom, line) for line in symptom.lines))
+    for symptom, alternatives in zip(rule.symptoms, rule.alternatives, strict=False):
+        for pattern in alternatives:
+            alone = replace(symptom, pattern=pattern)
+            if not any(is_in(alone, line) for line in symptom.lines):
+                yield f"no log of its symptom shows the alternative {pattern!r}; add one or drop it"
     for one in rule.look_alikes:
         for pattern in _recognising(rule, one.log):
             yield f"symptom {pattern!r} matches the look-alike {one.log!r}"

@@ -168,6 +168,7 @@ def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> WrittenRule:
         look_alikes=file.look_alike,
         claims=file.claim,
         examples=file.example,
+        alternatives=tuple(_alternatives(one.pattern) for one in file.symptom),
         advisory=file.advisory,
     )
     _check_placeholders(rule, element)
@@ -264,12 +265,16 @@ def _symptom(file: SymptomFile) -> Symptom:
 
 def _any_of(alternatives: Alternatives) -> str:
     """One pattern for all alternatives. Raises `RuleError`."""
-    patterns = (alternatives,) if isinstance(alternatives, str) else alternatives
+    patterns = _alternatives(alternatives)
     for pattern in patterns:
         _check_pattern(pattern)
     joined = "|".join(map(_with_own_flags, patterns)) if len(patterns) > 1 else patterns[0]
     _compile(joined)
     return joined
+
+
+def _alternatives(written: Alternatives) -> tuple[str, ...]:
+    return (written,) if isinstance(written, str) else written
 
 
 def _with_own_flags(pattern: str) -> str:

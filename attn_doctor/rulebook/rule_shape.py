@@ -123,6 +123,8 @@ class WrittenRule(Rule, frozen=True, kw_only=True, omit_defaults=True):
     look_alikes: tuple[LookAlike, ...] = ()
     claims: tuple[Claim, ...] = ()
     examples: tuple[Example, ...] = ()
+    alternatives: tuple[tuple[str, ...], ...] = ()
+    """Of each symptom, the alternatives of its pattern."""
 
 
 def schema() -> dict[str, Any]:

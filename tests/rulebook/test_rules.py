@@ -65,6 +65,14 @@ def test_only_a_rule_with_conditions_names_backends() -> None:
     assert any("has `backends` without [when]" in one for one in lint_rule(of_logs))
 
 
+@pytest.mark.parametrize(("pattern", "complaint"), [("cut short", False), ("too short", True)])
+def test_each_alternative_has_a_log(pattern: str, complaint: bool) -> None:
+    symptom = Symptom(pattern=f"no kernel|{pattern}", logs=("no kernel", "cut short"))
+    rule = replace(RULES[0], symptoms=(symptom,), alternatives=(("no kernel", pattern),))
+    said = [one for one in lint_rule(rule) if "no log of its symptom shows" in one]
+    assert [f"'{pattern}'" in one for one in said] == [True] * complaint
+
+
 @pytest.mark.parametrize(
     ("pattern", "printed_by", "complaint"),
     [

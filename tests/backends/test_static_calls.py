@@ -47,6 +47,10 @@ def sage(version: str, sm: int) -> dict[str, Any]:
     return {**package("sageattention", version), "driver.best_sm": sm}
 
 
+def flash(version: str, sm: int) -> dict[str, Any]:
+    return {**package("flash_attn", version), "driver.best_sm": sm}
+
+
 H28, H210, H211 = torch("2.8.0", sm=90), torch("2.10.0", sm=90), torch("2.11.0", sm=90)
 H213, H214, H215 = torch("2.13.0", sm=90), torch("2.14.0", sm=90), torch("2.15.0", sm=90)
 A211, ADA, B28, B213 = (
@@ -54,7 +58,7 @@ A211, ADA, B28, B213 = (
 )  # fmt: skip
 MAC210, MAC211, MAC213 = (torch(one, "mps") for one in ("2.10.0", "2.11.0", "2.13.0"))
 CPU28, CPU210, CPU213 = (torch(one, "cpu") for one in ("2.8.0", "2.10.0", "2.13.0"))
-AMD211, AMD212 = torch("2.11.0", "rocm"), torch("2.12.0", "rocm")
+AMD211, AMD212 = ({**torch(one, "rocm"), "torch.hip": "7.14.60850"} for one in ("2.11.0", "2.12.0"))
 CUDNN, EFFICIENT, FLASH, MATH = (
     "_native_cudnn", "_native_efficient", "_native_flash", "_native_math"
 )  # fmt: skip
@@ -156,6 +160,13 @@ ROWS: tuple[tuple[dict[str, Any], str, AttentionCall, str], ...] = (
     (package("sageattention", "1.0.6"), "sage", call(), "except"),
     (package("sageattention", "1.0.6"), "sage", call(dtype="fp16"), "except"),
     (package("sageattention", "2.2.0"), "sage", call(), "except"),
+    # flash-attn without a backward kernel for wide heads with dropout
+    (flash("2.8.3", 89), "flash", train(1024, head_dim=256), "except"),
+    (flash("2.8.3", 120), "flash_varlen", train(1024, head_dim=200), "except"),
+    (flash("2.8.3", 89), "flash", train(1024, head_dim=192), "clear"),
+    (flash("2.8.3", 89), "flash", call(head_dim=256), "clear"),
+    (flash("2.8.3", 80), "flash", train(1024, head_dim=256), "clear"),
+    (flash("2.7.2.post1", 89), "flash", train(1024, head_dim=256), "clear"),
     # diffusers #14342, SageAttention #388, #392, #386 and #320
     ({**package("diffusers", "0.41.0"), **torch("2.13.0")}, CUDNN, call(mask="bool"), "except"),
     ({**package("diffusers", "0.41.0"), **torch("2.14.0")}, CUDNN, call(mask="bool"), "clear"),

@@ -199,7 +199,7 @@ def _fetching(found: Verdict) -> Pick:
 
 
 def _sage(facts: Facts, rules: Rules) -> Pick | Lacking:
-    if fault := _needs_cuda("SageAttention", facts):
+    if fault := _needs_cuda("SageAttention", facts) or _no_triton_for_turing(facts):
         return Lacking(fault)
     for wheel in ready_wheels("sageattention", facts, community=rules.community):
         if wheel.url not in rules.rejected and wheel.names_torch(facts.torch.version):
@@ -214,6 +214,18 @@ def _sage(facts: Facts, rules: Rules) -> Pick | Lacking:
     else:
         older = "ComfyUI also takes 1.0.6 of the package index, which needs no compiler; Diffusers"
     return Lacking(f"{built.reason}; {older} takes {OLDEST_SAGE} or later")
+
+
+def _no_triton_for_turing(facts: Facts) -> str:
+    """Why Turing cannot run SageAttention's Triton kernels with this torch; empty if it may."""
+    row = find(library.tables()["torch"], series(facts.torch.version))
+    triton = (row or {}).get("triton", "")
+    if facts.driver.best_sm != 75 or not triton or parts(triton)[:2] < (3, 3):
+        return ""
+    return (
+        f"torch {facts.torch.version} goes with Triton {triton}, and from 3.3 on Triton does not"
+        " compile SageAttention's kernels for Turing (7.5)"
+    )
 
 
 def _flash_3(facts: Facts, rules: Rules) -> Pick | Lacking:

@@ -233,6 +233,8 @@ def flash_3(asked: Asked, row: Any, version: str, cuda: str) -> tuple[set[str], 
 
 def sage(asked: Asked, row: Any, version: str, cuda: str) -> tuple[set[str], bool]:
     del row
+    if GPUS[asked.gpu] == 75 and numbers(version)[:2] >= (2, 7):
+        return set(), False  # Triton 3.3 comes with torch 2.7: rules/sage/gpu-too-old.toml
     found = [*named(asked, "sageattention", version, cuda, later=True)]
     return {one for one, _ in found}, any(own for _, own in found)
 

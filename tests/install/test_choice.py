@@ -376,6 +376,16 @@ def test_sage_on_windows_needs_triton() -> None:
     assert "triton" not in {one.package for one in here.picks}
 
 
+@pytest.mark.parametrize(("torch", "stays"), [("2.6.0+cu126", True), ("2.9.1+cu128", False)])
+def test_sage_on_turing_needs_an_older_triton(torch: str, stays: bool) -> None:
+    turing = ("gpu=rtx2080ti", "driver=580", "os=windows", f"torch={torch}")
+    found = chosen("sage", *turing, community=True)
+    assert isinstance(found, Choice)
+    wanted = {one.package: one.requirement for one in found.picks}
+    assert wanted["triton"] == "triton-windows==3.2.*"
+    assert (found.torch.version == "2.6.0", found.moves_torch) == (True, not stays)
+
+
 @pytest.mark.parametrize(("gpu", "noted"), [("orin", True), ("gb10", True), ("gh200", False)])
 def test_where_sources_disagree_it_is_said(gpu: str, noted: bool) -> None:
     found = chosen("torch", f"gpu={gpu}", "driver=580")

@@ -76,7 +76,7 @@ def _duplicates(host: Host, site: Site) -> Iterator[Duplicate]:
                 place=_place(host, folders, path_file),
                 keep=keep,
                 stray=next(others, found[-1]).info,
-                pythonpath=_pythonpath(host, folders),
+                pythonpath=_pythonpath(host, _not_kept(host, found, keep)),
                 path_file=path_file,
             )
 
@@ -115,6 +115,14 @@ def _of_user(host: Host) -> Iterator[str]:
     else:
         yield join(host.platform.home, ".local", "lib")
         yield join(host.platform.home, "Library", "Python")
+
+
+def _not_kept(host: Host, found: list[Distribution], keep: str) -> tuple[str, ...]:
+    """The folders of copies, but for that of the kept one if PYTHONPATH has all of them."""
+    listed = {host.join(host.platform.cwd, one) for one in _entries(host)}
+    if all(one.site in listed for one in found):
+        found = [one for one in found if one.version != keep]
+    return tuple(one.site for one in found)
 
 
 def _pythonpath(host: Host, folders: tuple[str, ...]) -> str:

@@ -82,6 +82,13 @@ def test_a_copy_in_pythonpath() -> None:
     assert (found.place, found.pythonpath) == ("environments", "")
 
 
+def test_a_copy_stays_where_pythonpath_has_all() -> None:
+    files = {**installed("torch-2.6.0", site="/b"), **installed("torch-2.5.1", site="/a")}
+    files["/a/torch/version.py"] = "__version__ = '2.5.1'\n"
+    (found,) = twice(files, "/a", "/b", SITE, env={"PYTHONPATH": "/a:/b:/c"})
+    assert (found.keep, found.pythonpath) == ("2.5.1", "/a:/c")
+
+
 def test_one_folder_by_two_names_is_not_a_copy() -> None:
     other = SITE.replace("lib/", "lib64/")
     files = {**installed("torch-2.9.0"), **installed("torch-2.9.0", site=other)}

@@ -53,6 +53,10 @@ def gpu_fault(demand: Demand, ahead: Facts) -> str:
     named = [name for name in every if name != "sage" or not port]
     if not ahead.gpus:
         return ""
+    best = ahead.driver.best_sm or 0
+    if "flex" in named and 0 < best < 70:
+        this = f"{best // 10}.{best % 10}"
+        return f"Triton supports compute capability 7.0 and newer, and this is {this}"
     # What is installed does not count: the requirements of those that are absent are about GPUs.
     none = dict.fromkeys((name.replace("-", "_") for name in COMPILED), Package(installed=False))
     there = replace(ahead, **none)

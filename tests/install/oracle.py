@@ -162,6 +162,7 @@ def no_kernels(asked: Asked) -> bool:
     port = asked.community and asked.system == "windows"
     return bool(sm) and (
         ("flash" in asked.words and sm < 80)
+        or ("flex" in asked.words and sm < 70)
         or ("flash3" in asked.words and not 80 <= sm < 100)
         or ("sage" in asked.words and not port and sm not in (80, 86, 89, 90, 120, 121))
     )

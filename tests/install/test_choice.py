@@ -249,6 +249,7 @@ def test_installed_packages_that_do_not_fit_the_new_torch_are_named() -> None:
         # No torch changes what a GPU can run.
         (("gpu=t4", "driver=580"), "flash", ("gpu",)),
         (("gpu=v100", "driver=580", "torch=2.9.1+cu126"), "torch sage", ("gpu",)),
+        (("gpu=gtx1080", "driver=580", "torch=2.9.1+cu126"), "flex", ("gpu",)),
         (("gpu=mi300x",), "xformers", ("gpu",)),
         (("gpu=rtx5090", "driver=580"), "flash3", ("gpu",)),
     ],

@@ -58,6 +58,7 @@ _STATES = {
     ("extension.package", "hub"): ("it is a kernel of the Hub", "it is not a kernel of the Hub"),
     ("system.container", "lxc"): ("it runs in LXC", "it does not run in LXC"),
     ("torch.build", "cuda"): ("torch is a CUDA build", "torch is not a CUDA build"),
+    ("torch.build", "rocm"): ("torch is a ROCm build", "torch is not a ROCm build"),
 }
 #: What a fact is called in a sentence.
 _NAMES = {

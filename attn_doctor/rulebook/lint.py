@@ -20,6 +20,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.findings import Verdict
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rule, verdicts
+from attn_doctor.rulebook.frames import frames_of
 from attn_doctor.rulebook.packages import is_named, packages_installed
 from attn_doctor.rulebook.patterns import pattern_faults
 from attn_doctor.rulebook.rule import Group, Rule, Symptom
@@ -293,9 +294,19 @@ def example_fault(rule: Rule, example: Example) -> str:
 
 def symptom_fault(symptom: Symptom, line: str) -> str:
     """A sentence if a symptom does not match its example line; else empty."""
-    if is_in(symptom, line):
-        return ""
-    return f"symptom {symptom.pattern!r} does not match its own line {line!r}"
+    if not is_in(symptom, line):
+        return f"symptom {symptom.pattern!r} does not match its own line {line!r}"
+    if symptom.frame and frames_of(line.splitlines()) and not is_in(symptom, _called(line)):
+        return (
+            f"the frames of {line!r} only pass a call on, so `frame` {symptom.frame!r} does not"
+            " match below the frame of a program"
+        )
+    return ""
+
+
+def _called(log: str) -> str:
+    """The log as printed where a program's own code made the call."""
+    return f'  File "/app/run.py", line 3, in main\n    run()\n{log}'
 
 
 def claim_fault(claim: Claim) -> str:

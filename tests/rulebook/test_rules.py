@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from attn_doctor.findings import Safety
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.lint import lint, lint_rule, outcome
+from attn_doctor.rulebook.lint import lint, lint_rule, outcome, symptom_fault
 from attn_doctor.rulebook.rule import FixFile, Group, Symptom
 from attn_doctor.rulebook.rule_shape import WrittenRule
 from attn_doctor.rulebook.symptom_text import one_blank
@@ -71,6 +71,15 @@ def test_each_alternative_has_a_log(pattern: str, complaint: bool) -> None:
     rule = replace(RULES[0], symptoms=(symptom,), alternatives=(("no kernel", pattern),))
     said = [one for one in lint_rule(rule) if "no log of its symptom shows" in one]
     assert [f"'{pattern}'" in one for one in said] == [True] * complaint
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"), [("triton/compiler", True), ("sageattention", False)]
+)
+def test_a_frame_that_only_passes_a_call_on_finds_no_failure(path: str, complaint: bool) -> None:
+    log = f'  File "/env/site-packages/{path}/core.py", line 7, in run\n    raise\nno kernel'
+    said = symptom_fault(Symptom(pattern="no kernel", frame=path, logs=(log,)), log)
+    assert ("only pass a call on" in said) == complaint
 
 
 @pytest.mark.parametrize(

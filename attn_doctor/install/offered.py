@@ -165,7 +165,7 @@ def _decided(fix: Fix, facts: Facts, *, builds: bool) -> Fix:
     `builds`: a build from source names `install` too.
     """
     words = _words(fix.run)
-    if not words or None in (facts.torch.installed, facts.python.version, facts.system.os):
+    if not words or not _is_known(facts):
         return fix
     options = tuple(one for one in _OPTIONS if any(one in argv for argv in fix.run))
     found = _chosen(words, Same(facts), options)
@@ -186,6 +186,13 @@ def _decided(fix: Fix, facts: Facts, *, builds: bool) -> Fix:
             needs="",
         )
     return replace(fix, run=_by_pip(found, facts, options)) if named else fix
+
+
+def _is_known(facts: Facts) -> bool:
+    """The facts that decide which wheel fits are known; a log states only some."""
+    torch = facts.torch
+    of_torch = (torch.version, torch.build) if torch.installed else ()
+    return None not in (torch.installed, *of_torch, facts.python.version, facts.system.os)
 
 
 def _prebuilt(found: Choice | Conflict) -> bool:

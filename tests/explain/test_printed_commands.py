@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+from attn_doctor.install.offered import offered_for_log
 from attn_doctor.requirement import satisfies
 from attn_doctor.rulebook import library
 from attn_doctor.shell.commands import shell_lines, shell_of
@@ -81,6 +82,15 @@ def test_no_answer_has_two_fixes_of_one_title() -> None:
         for match in answer(case["log"]).matches[:1]:
             titles = [fix.title for fix in match.fixes]
             assert len(set(titles)) == len(titles), case["id"]
+
+
+def test_what_a_log_does_not_state_excludes_no_fix() -> None:
+    for case in EXPLAINED:
+        fixes = [
+            fix for match in offered_for_log(answer(case["log"])).matches for fix in match.fixes
+        ]
+        excluded = [one for one in fixes if one.title.startswith("Not possible")]
+        assert [one.manual for one in excluded if "unknown" in one.manual] == [], case["id"]
 
 
 def _installed() -> set[tuple[str, str, bool]]:

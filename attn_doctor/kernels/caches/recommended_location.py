@@ -48,6 +48,11 @@ class Candidate(Struct, frozen=True, kw_only=True):
         """Kernels can be kept and loaded there at all."""
         return not any(fault in _UNFIT for fault in self.faults)
 
+    @property
+    def harm(self) -> tuple[int, bool]:
+        """How much is against it; of as many faults a network disk is the worst."""
+        return len(self.faults), any("network" in fault for fault in self.faults)
+
 
 class Choice(Struct, frozen=True, kw_only=True):
     """What to set, and why."""
@@ -73,10 +78,7 @@ def choose(host: Host) -> Choice:
             ),
             candidates=candidates,
         )
-    # The first that is good; else the one with the least against it, network disks last.
-    best = min(
-        fit, key=lambda one: (len(one.faults), any("network" in each for each in one.faults))
-    )
+    best = min(fit, key=lambda one: one.harm)
     variables = {"TORCHINDUCTOR_CACHE_DIR": best.path}
     reasons = [*_why(best, candidates)]
     variables.update(_triton(host, best, known, reasons))
@@ -189,7 +191,7 @@ def _triton(
     if not triton.faults and now.source == "TRITON_CACHE_DIR":
         reasons.append(f"# Triton's caches: {now.path}, as TRITON_CACHE_DIR says, is good")
         return {"TRITON_CACHE_DIR": now.path}
-    if not triton.faults or len(triton.faults) <= len(best.faults):
+    if triton.fit and triton.harm <= best.harm:
         reasons.append(
             f"# Triton's own caches: {now.path} is as good; TRITON_CACHE_DIR stays unset, so"
             " that the kernels of torch.compile are inside torch's folder"

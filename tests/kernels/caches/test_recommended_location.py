@@ -74,6 +74,18 @@ def machine(
             "/var/tmp/torchinductor-ada/triton",
         ),
         (
+            "a container with an NFS home",
+            machine({"/": "overlay", "/home": "nfs4"}),
+            "/var/tmp/torchinductor-ada",
+            "/var/tmp/torchinductor-ada/triton",
+        ),
+        (
+            "a container with a home mounted noexec",
+            machine({"/": "overlay", "/home": "ext4 noexec"}),
+            "/var/tmp/torchinductor-ada",
+            "/var/tmp/torchinductor-ada/triton",
+        ),
+        (
             "a good folder that is named already",
             machine(
                 {"/": "ext4", "/data": "xfs"},

@@ -133,13 +133,16 @@ def test_where_a_command_fits_is_translated() -> None:
     assert [one for one in words if re.search(r"\b(?:the|is|known|unknown)\b", one)] == []
     assert len(words) > 300
     several = (
-        "Do this only if the SM of the best GPU is not 50 or 52 and torch is a CPU or ROCm build."
+        "Do this only if the compute capability of the best GPU is not 5.0 or 5.2"
+        " and torch is a CPU or ROCm build."
     )
     assert say(several, "pt-BR") == (
-        "Faça isto somente se o SM da melhor GPU não é 50 ou 52 e o torch é um build CPU ou ROCm."
+        "Faça isto somente se a compute capability da melhor GPU não é 5.0 ou 5.2"
+        " e o torch é um build CPU ou ROCm."
     )
     assert say(several, "zh-CN") == (
-        "仅在以下条件成立时这样做：最强 GPU 的 SM 不为 50 或 52，且 torch 是 CPU 或 ROCm 版本。"
+        "仅在以下条件成立时这样做：最强 GPU 的计算能力不为 5.0 或 5.2，"
+        "且 torch 是 CPU 或 ROCm 版本。"
     )
 
 

@@ -385,7 +385,10 @@ def _where(fix: Fix, written: FixFile, lines: Sequence[Condition], lookup: FactL
 def _worked_out_there(
     fixes: tuple[Fix, ...], rule: Rule, on_log: FactLookup, log: str
 ) -> tuple[Fix, ...]:
-    """The fixes; the first asks `check` for the command, if only facts of that machine give it."""
+    """The fixes; the first asks `check` for the command, if only facts of that machine give it.
+
+    Then `check` also decides whether it is one of the others whose command needs such facts.
+    """
     first = fixes[0] if fixes else None
     if first is None or not rule.has_conditions or _has_command(first):
         return fixes
@@ -399,13 +402,17 @@ def _worked_out_there(
         return fixes
     python = on_log("python.path")
     there = ("--python", str(python)) if python else ()
-    manual = fill_known(rule.fixes[first.remedy - 1].manual, on_log)
+    written = rule.fixes[first.remedy - 1]
+    manual = fill_known(written.manual, on_log)
     asked = "On the machine of the log, `attn-doctor check` gives the command."
     manual = f"{manual} {asked}".strip()
     # Of a note, `check` shows only the title.
     all_of_it = ("-v",) if rule.severity == "info" else ()
     command = ("attn-doctor", "check", *all_of_it, *there)
-    return (replace(first, run=(command,), manual=manual), *fixes[1:])
+    others = fixes[1:]
+    if written.run or written.set:
+        others = tuple(fix for fix in others if not fix.manual.endswith(_NOT_STATED))
+    return (replace(first, run=(command,), manual=manual), *others)
 
 
 def _for_named_package(fix: Fix, log: str, printed_by: set[str]) -> Fix:

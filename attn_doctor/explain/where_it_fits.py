@@ -63,12 +63,12 @@ _STATES = {
 #: What a fact is called in a sentence.
 _NAMES = {
     "build.cuda_major": "the CUDA release of the toolkit",
-    "driver.best_sm": "the SM of the best GPU",
+    "driver.best_sm": "the compute capability of the best GPU",
     "driver.state": "the state of the driver",
     "driver.version": "the driver's version",
     "driver.vendor": "the maker of the GPU",
     "extension.package": "the extension's package",
-    "gpu.sm": "the GPU's SM",
+    "gpu.sm": "the compute capability of the GPU",
     "gpus.count": "the number of GPUs",
     "gpu.min_nvcc": "the oldest nvcc for the GPU",
     "library.source": "the place of the library",
@@ -84,6 +84,8 @@ _NAMES = {
     "torch.newest_release": "the newest torch",
     "xformers.index": "the index with xformers",
 }
+#: Facts whose value is a compute capability, ×10.
+_SM_FACTS = ("driver.best_sm", "gpu.sm")
 #: The GPUs of NVIDIA up to a generation. A list that begins with these has a shorter name.
 _SMS = (50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
 _FIRST = 3
@@ -121,7 +123,7 @@ def _shortened(one: Condition) -> Iterator[Condition]:
     values = one.value if isinstance(one.value, (list, tuple)) else ()
     run = next((at for at, sm in enumerate(_SMS) if sm not in values), 0)
     rest = [value for value in values if value not in _SMS[:run]]
-    named = one.fact in ("driver.best_sm", "gpu.sm") and run >= _FIRST
+    named = one.fact in _SM_FACTS and run >= _FIRST
     if not named or (one.op == "in" and rest):
         yield one
         return
@@ -192,6 +194,8 @@ def _compared(one: Condition) -> str:
 
 def _values(one: Condition) -> str:
     values = one.value if isinstance(one.value, (list, tuple)) else [one.value]
+    if one.fact in _SM_FACTS:
+        values = [f"{sm // 10}.{sm % 10}" for sm in values if isinstance(sm, int)]
     # That a fact is known says nothing to a reader.
     words = [_WORDS.get(str(value), str(value)) for value in values if value != ""]
     words = words or ["unknown"]

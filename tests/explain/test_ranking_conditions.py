@@ -480,7 +480,7 @@ def test_a_log_is_about_its_first_gpu(on_gpus: Callable[..., RankedCause]) -> No
     new = on_gpus((H200, T4))
     assert (new.confirmation, new.reason) == (
         Confirmation.NO,
-        "the log says that the GPU's SM is 90",
+        "the log says that the compute capability of the GPU is 9.0",
     )
 
 
@@ -755,6 +755,16 @@ def test_a_command_that_a_log_cannot_fill_comes_from_check(
     assert (first.title, first.manual) == ("first", manual)
     assert first.run == (() if run is None else (run,))
     assert [fix.title for fix in others] == ["second", "third"][: fixes.count("[[fix]]") - 1]
+
+
+def test_check_decides_between_commands_that_a_log_cannot_fill(
+    rule: WriteRule, explained: Explain
+) -> None:
+    fourth = UNFILLED.split("[[fix]]")[1].replace("first", "fourth")
+    rule("a/b", "torch-cpu-only", "no kernel", tail=f"{WHEN}{UNFILLED}[[fix]]{fourth}")
+    (first, *others) = explained("no kernel").matches[0].fixes
+    assert first.run == (("attn-doctor", "check"),)
+    assert [fix.title for fix in others] == ["second", "third"]
 
 
 @pytest.mark.parametrize(

@@ -33,14 +33,23 @@ from attn_doctor.rulebook.fact_catalogue import catalogue
         ),
         (['xformers.index == ""'], "if no index has xformers for it"),
         (['driver.vendor == ""'], "if the maker of the GPU is unknown"),
-        (["driver.best_sm >= 80"], "if the SM of the best GPU is at least 80"),
-        (["driver.best_sm not in [50, 52]"], "if the SM of the best GPU is not 50 or 52"),
+        (["driver.best_sm >= 80"], "if the compute capability of the best GPU is at least 8.0"),
+        (
+            ["driver.best_sm not in [50, 52]"],
+            "if the compute capability of the best GPU is not 5.0 or 5.2",
+        ),
         (
             ["driver.best_sm not in [50, 52, 53, 60, 61, 62, 70, 72, 75, 87, 110]"],
-            "if the SM of the best GPU is at least 80, but not 87 or 110",
+            "if the compute capability of the best GPU is at least 8.0, but not 8.7 or 11.0",
         ),
-        (["driver.best_sm in [50, 52, 53, 60]"], "if the SM of the best GPU is below 61"),
-        (["driver.best_sm in [50, 52, 53, 90]"], "if the SM of the best GPU is 50, 52, 53 or 90"),
+        (
+            ["driver.best_sm in [50, 52, 53, 60]"],
+            "if the compute capability of the best GPU is below 6.1",
+        ),
+        (
+            ["driver.best_sm in [50, 52, 53, 90]"],
+            "if the compute capability of the best GPU is 5.0, 5.2, 5.3 or 9.0",
+        ),
         (['transformers.version < "5"'], "if the version of transformers is below 5"),
         # Without words of its own, a fact keeps its name.
         (["torch.debug == true"], "if torch.debug is yes"),

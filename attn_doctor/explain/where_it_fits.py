@@ -6,6 +6,7 @@ not know them. A fact without words here keeps its name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
@@ -22,8 +23,6 @@ _WORDS = {
     "rocky": "Rocky Linux", "almalinux": "AlmaLinux", "amzn": "Amazon Linux", "ol": "Oracle Linux",
     "nixos": "NixOS",
 }  # fmt: skip
-_INDEX = "torch's package index is unknown", "torch's package index is known"
-_ORIGINS = ("torch", "extension", "incomplete", "metadata", "duplicate")
 #: What it means that a fact is empty, and that it is not; or yes and no.
 _EITHER = {
     "build.compatible_toolkit": ("no CUDA toolkit fits torch", "a CUDA toolkit fits torch"),
@@ -31,19 +30,11 @@ _EITHER = {
     "cc.source": ("no C compiler is found", "a C compiler is found"),
     "system.container": ("it runs outside a container", "it runs in a container"),
     "incomplete.version": ("its version is unknown", "its version is known"),
-    "xformers.index": ("no index has xformers for it", "an index has xformers for it"),
     "python.pythonpath_kept": ("PYTHONPATH names nothing else", "PYTHONPATH names other folders"),
     "torch.from_pypi": ("torch does not come from PyPI", "torch comes from PyPI"),
     "torch.from_pythonpath": ("torch is not on PYTHONPATH", "torch is on PYTHONPATH"),
     "torch.index_for_driver": ("no torch fits GPU and driver", "a torch fits GPU and driver"),
     "torch.local": ("torch's version has no + in it", "torch's version has a + in it"),
-    "torch.newest_index": ("no newer torch is known", "a newer torch is known"),
-    "torch.index": _INDEX,
-    **dict.fromkeys((f"{one}.again" for one in _ORIGINS), _INDEX),
-    "torchaudio.again": ("no package is known for it", "a package is known for it"),
-    "torch.natten_wheel": ("no package is known for it", "a package is known for it"),
-    "extension.rebuild": ("no package is known for it", "a package is known for it"),
-    "extension.requirement": ("no package is known for it", "a package is known for it"),
     "python.shadowing_here": (
         "no such file is in the working directory",
         "such a file is in the working directory",
@@ -60,6 +51,11 @@ _STATES = {
     ("torch.build", "cuda"): ("torch is a CUDA build", "torch is not a CUDA build"),
     ("torch.build", "rocm"): ("torch is a ROCm build", "torch is not a ROCm build"),
 }
+#: Facts that only the tables answer. Their conditions choose a command; a reader cannot tell.
+_OF_TABLES = re.compile(
+    r"(?:\w+\.again|extension\.re(?:build|quirement)|(?:torch|xformers)\.index"
+    r"|torch\.(?:newest_(?:index|release)|natten_wheel))"
+)
 #: What a fact is called in a sentence.
 _NAMES = {
     "build.cuda_major": "the CUDA release of the toolkit",
@@ -79,10 +75,7 @@ _NAMES = {
     "system.distribution_version": "its version",
     "torch.cuda": "the CUDA version of torch",
     "torch.cuda_major": "the major CUDA version of torch",
-    "torch.index": "torch's package index",
     "torch.missing_libraries": "the list of missing libraries",
-    "torch.newest_release": "the newest torch",
-    "xformers.index": "the index with xformers",
 }
 #: Facts whose value is a compute capability, ×10.
 _SM_FACTS = ("driver.best_sm", "gpu.sm")
@@ -105,7 +98,10 @@ _LISTS = {
 
 
 def where_it_fits(conditions: Sequence[Condition]) -> str:
-    """A sentence that says where a command fits."""
+    """A sentence that says where a command fits; empty if a reader cannot tell."""
+    conditions = [one for one in conditions if not _OF_TABLES.fullmatch(one.fact)]
+    if not conditions:
+        return ""
     systems = [one for one in conditions if one.fact == "system.os" and one.op in ("==", "in")]
     if len(systems) == len(conditions) == 1:
         return f"Do this only on {_values(systems[0])}."

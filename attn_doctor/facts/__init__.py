@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from attn_doctor.facts.caches import BuiltKernels, Cache
 from attn_doctor.facts.installed import (
+    TRITON_DISTRIBUTIONS,
     CudaWheel,
     Dispatcher,
     Extension,
@@ -44,6 +45,7 @@ __all__ = [
     "ELEMENTS",
     "PACKAGES",
     "SCHEMA",
+    "TRITON_DISTRIBUTIONS",
     "Build",
     "BuiltKernels",
     "Cache",

@@ -139,6 +139,19 @@ class Torch(Struct, frozen=True, kw_only=True):
     """Derived: newest Python that `torch.compile` of this torch supports."""
 
 
+#: The distributions that contain a module `triton`.
+TRITON_DISTRIBUTIONS = (
+    "triton",
+    "triton-windows",
+    "pytorch-triton",
+    "pytorch-triton-rocm",
+    "pytorch-triton-xpu",
+    "triton-rocm",
+    "triton-xpu",
+    "triton-nightly",
+)
+
+
 class Triton(Struct, frozen=True, kw_only=True):
     """Triton, the compiler behind FlexAttention and parts of SageAttention."""
 

@@ -12,7 +12,7 @@ from itertools import combinations
 
 from msgspec.structs import replace
 
-from attn_doctor.facts import Facts
+from attn_doctor.facts import TRITON_DISTRIBUTIONS, Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity
 from attn_doctor.fixes import conda
 from attn_doctor.fixes.next_command import deletes_metadata
@@ -31,7 +31,7 @@ from attn_doctor.shell.installers import owned_by_conda
 _RANKS = (
     ({"pip", "uv", "setuptools", "wheel", "ninja"}, 20),
     ({"torch", "torchvision", "torchaudio"}, 30),
-    ({"triton", "triton-windows", "pytorch-triton", "pytorch-triton-rocm"}, 40),
+    ({*TRITON_DISTRIBUTIONS}, 40),
     ({"xformers", "flash-attn", "flash-attn-3", "flash-attn-4", "sageattention", "sageattn3"}, 50),
 )
 _FRAMEWORKS = 60

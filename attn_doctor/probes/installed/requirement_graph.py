@@ -26,7 +26,7 @@ def _elsewhere(name: str) -> bool:
 
 def _paired(name: str) -> bool:
     """Whether a rule of its own reports a wrong version of this package."""
-    return name in ("triton", "torch") or name.startswith("pytorch-triton")
+    return name in ("triton", "torch")
 
 
 class Requirements:

@@ -10,28 +10,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from attn_doctor.facts import Triton
+from attn_doctor.facts import TRITON_DISTRIBUTIONS, Triton
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.origin import module_path, origin
 
-#: The distributions that contain a module `triton`.
-_PROVIDERS = (
-    "triton",
-    "triton-windows",
-    "pytorch-triton",
-    "pytorch-triton-rocm",
-    "pytorch-triton-xpu",
-    "triton-rocm",
-    "triton-xpu",
-    "triton-nightly",
-)
-
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """Return the field `triton` of `Facts`."""
-    found = [one for one in map(site.distributions.get, _PROVIDERS) if one is not None]
+    found = [one for one in map(site.distributions.get, TRITON_DISTRIBUTIONS) if one is not None]
     if not found:
         return {"triton": Triton(installed=False, providers=())}
     path = _folder(host, site, found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from attn_doctor.facts import TRITON_DISTRIBUTIONS
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.installed.packages import imports_of
@@ -33,7 +34,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "torchaudio": ("torchaudio",),
     "torchvision": ("torchvision",),
     "transformers": ("transformers",),
-    "triton": ("triton", "triton-windows", "pytorch-triton", "pytorch-triton-rocm"),
+    "triton": TRITON_DISTRIBUTIONS,
     "xformers": ("xformers",),
 }
 #: Many projects have a folder of this name; it counts only if the package is installed.

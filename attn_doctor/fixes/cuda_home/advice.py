@@ -8,13 +8,13 @@ Windows, so for these conda's packages and NVIDIA's own installer remain.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from attn_doctor.derived.releases import major, series
+from attn_doctor.derived.releases import major, parts, series
 from attn_doctor.facts import Facts
 from attn_doctor.probes.toolchain.toolkits import own_folder
 from attn_doctor.shell import commands
@@ -39,11 +39,15 @@ class Advice(Struct, frozen=True, kw_only=True):
 
 
 def advice(facts: Facts, tables: Mapping[str, Any], environ: Mapping[str, str]) -> Advice | None:
-    """Return the advice for torch's own CUDA; None without a CUDA build of torch."""
+    """Return the advice for torch's own CUDA, or for the next one that knows the GPUs.
+
+    None without a CUDA build of torch.
+    """
     if facts.torch.build != "cuda" or not facts.torch.cuda:
         return None
-    release = series(facts.torch.cuda) or facts.torch.cuda
+    own = series(facts.torch.cuda) or facts.torch.cuda
     rows = tables["cuda-toolkits"]["release"]
+    release = _for_the_gpus(own, facts, rows)
     row = next((one for one in rows if one["cuda"] == release), {"newest": f"{release}.0"})
     root = own_root(release, environ)
     ways = []
@@ -56,10 +60,20 @@ def advice(facts: Facts, tables: Mapping[str, Any], environ: Mapping[str, str]) 
         )
     if root is not None:
         ways += _without_root(facts, row, commands.word(str(root)))
-    note = ""
+    notes = [f"nvcc of torch's CUDA {own} does not know this GPU"] if release != own else []
     if not wheels_hold_nvcc(release):
-        note = f"NVIDIA's wheels of CUDA {release} contain no compiler, despite their names"
-    return Advice(release=release, ways=tuple(ways), note=note)
+        notes.append(f"NVIDIA's wheels of CUDA {release} contain no compiler, despite their names")
+    return Advice(release=release, ways=tuple(ways), note="; ".join(notes))
+
+
+def _for_the_gpus(own: str, facts: Facts, rows: Sequence[Mapping[str, Any]]) -> str:
+    """The release, or the first later one of its major version that knows every GPU."""
+    oldest = [gpu.min_nvcc for gpu in facts.gpus or () if gpu.min_nvcc]
+    needed = max((one for one in oldest if major(one) == major(own)), key=parts, default=own)
+    if parts(needed) <= parts(own):
+        return own
+    later = (str(row["cuda"]) for row in rows if major(row["cuda"]) == major(own))
+    return next((one for one in later if parts(one) >= parts(needed)), needed)
 
 
 def _without_root(facts: Facts, row: Mapping[str, Any], folder: str) -> list[Way]:

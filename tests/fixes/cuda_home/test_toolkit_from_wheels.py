@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.facts import Facts, Python, System, Torch
+from attn_doctor.facts import Facts, Gpu, Python, System, Torch
 from attn_doctor.fixes.cuda_home import toolkit_from_wheels
 from attn_doctor.fixes.cuda_home.advice import advice
 from attn_doctor.fixes.cuda_home.toolkit_from_wheels import (
@@ -140,6 +140,24 @@ def test_cuda_12_has_no_compiler_in_wheels(tmp_path: Path) -> None:
         f"sh cuda_12.8.2_570.211.01_linux.run --silent --toolkit --toolkitpath={folder} --override",
     ]
     assert "contain no compiler" in found.note
+
+
+@pytest.mark.parametrize(
+    ("torch", "gpu", "release"),
+    [
+        ("12.8", "12.8", "12.8"),
+        ("12.8", "12.9", "12.9"),
+        ("12.4", "12.8", "12.8"),
+        ("12.4", "11.8", "12.4"),
+        ("12.8", "13.0", "12.8"),
+    ],
+)
+def test_the_advice_is_for_a_toolkit_that_knows_the_gpu(torch: str, gpu: str, release: str) -> None:
+    here = msgspec.structs.replace(facts(torch), gpus=(Gpu(min_nvcc=gpu),))
+    found = advice(here, library.tables(), {"XDG_DATA_HOME": "/home/me/.local/share"})
+    assert found is not None
+    assert found.release == release
+    assert ("does not know this GPU" in found.note) == (release != torch)
 
 
 def test_advice_for_cuda_13_and_for_none(tmp_path: Path) -> None:

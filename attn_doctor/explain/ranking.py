@@ -352,7 +352,7 @@ def _fixes(rule: Rule, lookup: FactLookup, log: str) -> tuple[Fix, ...]:
         if index in certain or fix.run or fix.exports or fix.code or rule.fixes[index].is_in_words
     )
     best = next(iter(fixes), None)
-    if best is not None and (not said or (said[0].remedy > best + 1 and _has_command(said[0]))):
+    if best is not None and (not said or said[0].remedy > best + 1):
         # Without the facts that its command needs, the best remedy still has a title.
         written, titles = rule.fixes[best], {fix.title for fix in said}
         if (written.run or written.set) and fixes[best].title not in titles:

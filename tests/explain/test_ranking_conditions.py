@@ -757,6 +757,19 @@ def test_a_command_that_a_log_cannot_fill_comes_from_check(
     assert [fix.title for fix in others] == ["second", "third"][: fixes.count("[[fix]]") - 1]
 
 
+def test_the_best_fix_keeps_its_title_without_what_its_command_needs(
+    rule: WriteRule, explained: Explain
+) -> None:
+    tail = UNFILLED.replace('manual = "The driver is {driver.version}."\n', "")
+    rule("a/b", "torch-cpu-only", "no kernel", tail=tail)
+    (first, *others) = explained("no kernel").matches[0].fixes
+    assert (first.title, first.manual) == (
+        "first",
+        "(The log does not say what the command needs.)",
+    )
+    assert [fix.title for fix in others] == ["second", "third"]
+
+
 def test_check_decides_between_commands_that_a_log_cannot_fill(
     rule: WriteRule, explained: Explain
 ) -> None:

@@ -760,7 +760,8 @@ def test_a_command_that_a_log_cannot_fill_comes_from_check(
 def test_the_best_fix_keeps_its_title_without_what_its_command_needs(
     rule: WriteRule, explained: Explain
 ) -> None:
-    tail = UNFILLED.replace('manual = "The driver is {driver.version}."\n', "")
+    condition = "when = ['torch.version < \"2.9\"']\n"
+    tail = UNFILLED.replace('manual = "The driver is {driver.version}."\n', condition)
     rule("a/b", "torch-cpu-only", "no kernel", tail=tail)
     (first, *others) = explained("no kernel").matches[0].fixes
     assert (first.title, first.manual) == (

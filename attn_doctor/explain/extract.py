@@ -367,6 +367,18 @@ _NO_ENVIRONMENT = re.compile(
     re.IGNORECASE,
 )
 
+#: The kind of an environment, by its folder.
+_KINDS = (
+    ("embeddable", re.compile(r"(?i)[/\\]python_embedd?ed$")),
+    ("venv", re.compile(r"(?i)[/\\]\.?venv$")),
+    (
+        "conda",
+        re.compile(
+            r"(?i)[/\\][\w.-]*(?:conda|miniforge|mambaforge|micromamba)\d?(?:[/\\]envs[/\\][^/\\]+)?$"
+        ),
+    ),
+)
+
 
 def _interpreter(text: str, lowered: str) -> Iterator[Statement]:
     """The interpreter whose packages the paths of a traceback are in, and its installer."""
@@ -383,6 +395,9 @@ def _interpreter(text: str, lowered: str) -> Iterator[Statement]:
                 path = prefix + ("\\Scripts" if virtual else "") + "\\python.exe"
             yield Statement("python.prefix", prefix, Confidence.INFERRED, match.start())
             yield Statement("python.path", path, Confidence.INFERRED, match.start())
+            kind = next((kind for kind, folder in _KINDS if folder.search(prefix)), None)
+            if kind is not None:
+                yield Statement("python.environment", kind, Confidence.INFERRED, match.start())
     for match in _compiled(_UV).finditer(text):
         yield Statement("python.uv", "uv", Confidence.INFERRED, match.start())
 
@@ -455,7 +470,7 @@ def _complete_python(values: dict[str, Any]) -> None:
     path = values.get("python.path", "")
     os = values.get("system.os")
     if path and os and ("\\" in path) != (os == "windows"):
-        for name in ("python.path", "python.prefix"):
+        for name in ("python.path", "python.prefix", "python.environment"):
             values.pop(name, None)
     if "python.path" in values:
         # Commands for it name it, whatever is active where they are typed.

@@ -176,6 +176,16 @@ def extracted(log: str) -> tuple[Facts, frozenset[str]]:
             r'File "D:\AI\venv\Lib\site-packages\xformers\ops.py"',
             {"python.path": r"D:\AI\venv\Scripts\python.exe", "python.prefix": r"D:\AI\venv"},
         ),
+        (
+            r'File "C:\Users\me\miniconda3\envs\x\Lib\site-packages\triton\a.py"',
+            {"python.environment": "conda"},
+        ),
+        ('File "/opt/conda/lib/python3.11/site-packages/a.py"', {"python.environment": "conda"}),
+        ('File "/opt/conda/.venv/lib/python3.11/site-packages/a"', {"python.environment": "venv"}),
+        (
+            r'File "C:\UI\python_embeded\Lib\site-packages\a.py"',
+            {"python.environment": "embeddable"},
+        ),
         ("root@8e882ecbcede:/workspace# python a.py", {"system.container": "docker"}),
         ("torch==2.11.0+xpu", {"torch.build": "xpu", "driver.vendor": "intel"}),
         ("GPU 0 Compute Capability: 9.0", {"gpu.sm": 90}),

@@ -131,6 +131,8 @@ def lint_rule(rule: WrittenRule) -> Iterator[str]:
             yield f"needs an example with expect = {' and one with '.join(map(repr, missing))}"
         yield from filter(None, (example_fault(rule, example) for example in rule.examples))
         yield from _guards(rule)
+        if rule.fixes and all(fix.printed for fix in rule.fixes):
+            yield "has no fix that a check can offer: each has `printed`, which is for logs"
     elif rule.backends:
         yield "has `backends` without [when]: leave them out, since a log names its own backend"
     if rule.severity != "info" and not rule.fixes:

@@ -58,6 +58,14 @@ def test_a_rule_is_not_checked_in_the_future(days: int, complaints: int) -> None
     assert len([one for one in lint_rule(later) if "which is in the future" in one]) == complaints
 
 
+def test_a_rule_with_conditions_has_a_fix_without_a_log() -> None:
+    rule = next(rule for rule in RULES if rule.has_conditions and rule.fixes)
+    of_logs = tuple(replace(fix, printed=("a",)) for fix in rule.fixes)
+    said = "has no fix that a check can offer"
+    assert not any(said in one for one in lint_rule(rule))
+    assert any(said in one for one in lint_rule(replace(rule, fixes=of_logs)))
+
+
 def test_only_a_rule_with_conditions_names_backends() -> None:
     rule = next(rule for rule in RULES if rule.backends)
     assert list(lint_rule(rule)) == []

@@ -131,15 +131,9 @@ def lint_rule(rule: WrittenRule) -> Iterator[str]:
             yield f"needs an example with expect = {' and one with '.join(map(repr, missing))}"
         yield from filter(None, (example_fault(rule, example) for example in rule.examples))
         yield from _guards(rule)
-        if rule.fixes and all(fix.printed for fix in rule.fixes):
-            yield "has no fix that a check can offer: each has `printed`, which is for logs"
     elif rule.backends:
         yield "has `backends` without [when]: leave them out, since a log names its own backend"
-    if rule.severity != "info" and not rule.fixes:
-        yield "has no [[fix]]; write at least what a person should do (`manual`)"
-    for fix in rule.fixes:
-        if not (fix.run or fix.set or fix.unset or fix.code or fix.is_in_words):
-            yield f"fix {fix.title!r} needs `run`, `set`, `unset`, `code` or `manual`"
+    yield from _fix_faults(rule)
     yield from family_faults(rule, library.families())
     yield from _fixes_for_no_log(rule)
     yield from _unnamed_packages(rule)
@@ -152,6 +146,16 @@ def lint_rule(rule: WrittenRule) -> Iterator[str]:
     # One day of tolerance: it may be tomorrow already where the author lives.
     if rule.checked > date.today() + timedelta(days=1):
         yield f"was checked on {rule.checked}, which is in the future"
+
+
+def _fix_faults(rule: Rule) -> Iterator[str]:
+    if rule.severity != "info" and not rule.fixes:
+        yield "has no [[fix]]; write at least what a person should do (`manual`)"
+    if rule.fixes and rule.has_conditions and all(fix.printed for fix in rule.fixes):
+        yield "has no fix that a check can offer: each has `printed`, which is for logs"
+    for fix in rule.fixes:
+        if not (fix.run or fix.set or fix.unset or fix.code or fix.is_in_words):
+            yield f"fix {fix.title!r} needs `run`, `set`, `unset`, `code` or `manual`"
 
 
 def _line_faults(rule: WrittenRule) -> Iterator[str]:

@@ -11,9 +11,9 @@ from attn_doctor.binaries.elf import Elf
 from attn_doctor.binaries.symbols import Library, gnu_hash, undefined_symbols
 from attn_doctor.binaries.window import DamagedError, Window
 
-#: Symbols of torch: in the namespaces c10, at, torch and caffe2, or of its C interface.
+#: Symbols of torch: in the namespaces c10, c10d, at, torch and caffe2, or of its C interface.
 _TORCH = re.compile(
-    rb"_Z(?:T[ISVT]|GV)?(?:NK?[RO]?|K)?(?:3c10|2at|5torch|6caffe2)|aoti_torch_|torch_"
+    rb"_Z(?:T[ISVT]|GV)?(?:NK?[RO]?|K)?(?:3c10|4c10d|2at|5torch|6caffe2)|aoti_torch_|torch_"
 )
 #: Symbols of the interpreter itself; the extension's file name says which one it needs.
 _PYTHON = (b"Py", b"_Py")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from attn_doctor.binaries.read import binary, versions
 from attn_doctor.binaries.symbols import gnu_hash
-from attn_doctor.binaries.unresolved import unresolved
+from attn_doctor.binaries.unresolved import of_torch, unresolved
 from tests.binaries.sources import compiler, library
 
 PROVIDER = """
@@ -196,3 +196,16 @@ def test_a_file_that_is_no_library(tmp_path: Path) -> None:
         assert binary(str(path)).damaged == reason
     with pytest.raises(FileNotFoundError):
         binary(str(tmp_path / "none.so"))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (b"_ZNR5torch7Library4_defEv", True),
+        (b"_ZN4c10d7Backend4nameEv", True),
+        (b"_ZNK3c1010TensorImpl5sizesEv", True),
+        (b"_ZN5boost6system4nameEv", False),
+    ],
+)
+def test_names_of_torch(name: bytes, expected: bool) -> None:
+    assert of_torch(name) == expected

@@ -62,7 +62,7 @@ class BuiltKernels(Struct, frozen=True, kw_only=True):
     built: int | None = None
     """Specs that were built and verified: a fresh process reused them."""
     recompiled: int | None = None
-    """Specs that were built, but that a fresh process compiled again."""
+    """Specs that were built, but that a fresh process did not fully reuse."""
     unverified: int | None = None
     """Specs and warm-ups that were built without their GPU, or imported without a run. They still
     have to be compared with a float64 reference on that GPU."""

@@ -24,8 +24,8 @@ NAME = "attn-doctor/manifest.json"
 
 #: `built`: a second process reused it, and its results are right. `unverified`: a second process
 #: reused it, its numbers were never computed on a GPU. `cubins`: only its compiled kernels were
-#: imported, no graph. `not-reused`: a second process compiled it again. `cleared`: its files were
-#: deleted, it can be built again.
+#: imported, no graph. `not-reused`: a second process did not fully reuse it. `cleared`: its files
+#: were deleted, it can be built again.
 EntryState = Literal["built", "unverified", "cubins", "not-reused", "failed", "cleared"]
 
 

@@ -96,7 +96,8 @@ def is_known_module(host: Host, folder: str, name: str) -> bool:
         return False
     # A folder without __init__.py does not shadow a package later on the path.
     package = not suffix and host.is_file(host.join(folder, name, "__init__.py"))
-    return package or suffix.split(".")[-1] in ("py", "pyc", "so", "pyd")
+    # Only a compiled module has more between, as in `torch.cpython-312-x86_64-linux-gnu.so`.
+    return package or suffix in ("py", "pyc") or suffix.split(".")[-1] in ("so", "pyd")
 
 
 def _installed(site: Site, folder: str, module: str) -> bool:

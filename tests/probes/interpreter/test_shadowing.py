@@ -53,6 +53,10 @@ def test_compiled_modules() -> None:
     )
 
 
+def test_a_copy_under_another_name_does_not_shadow() -> None:
+    assert look({f"{CWD}/torch.bak.py": "", f"{CWD}/torch.old.pyc": ""}) == ()
+
+
 def test_pythonpath() -> None:
     assert look({"/opt/mine/numpy/__init__.py": ""}, "/opt/mine", "/gone", "") == (
         "/opt/mine/numpy (in PYTHONPATH)",

@@ -367,16 +367,16 @@ _NO_ENVIRONMENT = re.compile(
     re.IGNORECASE,
 )
 
-#: The kind of an environment, by its folder.
+#: The kind of an environment, by its folder. One of conda may be called venv.
 _KINDS = (
     ("embeddable", re.compile(r"(?i)[/\\]python_embedd?ed$")),
-    ("venv", re.compile(r"(?i)[/\\]\.?venv$")),
     (
         "conda",
         re.compile(
             r"(?i)[/\\][\w.-]*(?:conda|miniforge|mambaforge|micromamba)\d?(?:[/\\]envs[/\\][^/\\]+)?$"
         ),
     ),
+    ("venv", re.compile(r"(?i)[/\\]\.?venv$")),
 )
 
 

@@ -181,6 +181,7 @@ def extracted(log: str) -> tuple[Facts, frozenset[str]]:
             {"python.environment": "conda"},
         ),
         ('File "/opt/conda/lib/python3.11/site-packages/a.py"', {"python.environment": "conda"}),
+        ('File "/opt/conda/envs/venv/lib/python3.11/site-packages/a"', {"python.environment": "conda"}),
         ('File "/opt/conda/.venv/lib/python3.11/site-packages/a"', {"python.environment": "venv"}),
         (
             r'File "C:\UI\python_embeded\Lib\site-packages\a.py"',
